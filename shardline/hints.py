@@ -25,13 +25,13 @@ class Command:
         """Build a command from its arguments: `Command.of("repair", "digits/v1")`."""
         return cls(arguments)
 
-    def words(self, root: str | None = None) -> tuple[str, ...]:
+    def to_argv(self, root: str | None = None) -> tuple[str, ...]:
         """Return the whole command line as words, for the given root."""
         extra = () if root is None else ("--root", root)
         return ("shardline", *self.arguments, *extra)
 
     def __str__(self) -> str:
-        return shlex.join(self.words())
+        return shlex.join(self.to_argv())
 
 
 def file_argument(path: object) -> str:
@@ -126,7 +126,10 @@ class Hint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the hint as JSON: its text, and each command as a list of words."""
-        return {"text": str(self), "commands": [list(command.words()) for command in self.commands]}
+        return {
+            "text": str(self),
+            "commands": [list(command.to_argv()) for command in self.commands],
+        }
 
 
 def _map_part(part: HintPart, change: Callable[[str], str]) -> HintPart:

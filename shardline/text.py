@@ -37,9 +37,9 @@ def float32_json(value: float) -> float | str:
 
 
 __all__ = [
-    "age",
     "escape_lines",
     "escape_text",
+    "format_age",
     "format_bytes",
     "format_count",
     "format_list",
@@ -93,7 +93,7 @@ def format_time(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M}"
 
 
-def age(span: timedelta) -> str:
+def format_age(span: timedelta) -> str:
     """`12 seconds`, `3 hours`, `8 days`."""
     seconds = max(int(span.total_seconds()), 0)
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):

@@ -221,7 +221,7 @@ def test_a_corrupt_file_has_code_and_hint_of_its_fault(
 
 def test_a_hint_renders_commands_and_options_in_backticks() -> None:
     assert str(HINT) == "do " + "`shardline repair digits/v1`" + ",`mode='rewrite'`"
-    written = HINT.render(lambda command: " ".join(command.words("/r")), lambda _: "--mode")
+    written = HINT.render(lambda command: " ".join(command.to_argv("/r")), lambda _: "--mode")
     assert written == "do " + "`shardline repair digits/v1" + " --root /r`" + ",`--mode`"
     assert HINT.commands == (Command.of("repair", "digits/v1"),)
     assert HINT.to_dict() == {

@@ -166,7 +166,7 @@ def serialize_error(error: ShardlineError) -> dict[str, Any]:
 
 def serialize_hint(hint: Hint) -> dict[str, Any]:
     """Return a hint as JSON, in the words of the command line, with the root in its commands."""
-    commands = [list(command.words(_get_root(command))) for command in hint.commands]
+    commands = [list(command.to_argv(_get_root(command))) for command in hint.commands]
     return {"text": render_hint(hint), "commands": commands}
 
 
@@ -177,7 +177,7 @@ def render_hint(hint: Hint) -> str:
 
 def render_command(command: Command) -> str:
     """Return a command to paste, with the root if it was given as an option."""
-    return escape_text(shlex.join(command.words(_get_root(command))))
+    return escape_text(shlex.join(command.to_argv(_get_root(command))))
 
 
 def _render_option(option: Option) -> str:

@@ -16,7 +16,7 @@ from shardline.lineage.ancestry_graph import (
     merge_source_links,
 )
 from shardline.log.parameters import RepairParameters
-from shardline.log.state import BRINGS_BACK
+from shardline.log.state import RESTORING_OPERATIONS
 from shardline.pairing.coverage import get_coverage
 from shardline.provenance.log_index import TraceGapError, get_base_shard, is_in_place_entry
 from shardline.provenance.row_mapping import find_first_repair
@@ -223,7 +223,7 @@ class ShardAncestry:
         if version not in self._adding:
             adding: dict[str, list[Entry]] = {}
             for entry in self._logs.entries(version) if version else ():
-                if entry.operation not in BRINGS_BACK:
+                if entry.operation not in RESTORING_OPERATIONS:
                     for added in entry.added:
                         adding.setdefault(added.shard.name, []).append(entry)
             self._adding[version] = adding

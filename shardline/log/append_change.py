@@ -33,44 +33,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AppendBase:
-    """The log as an append saw it when it chose its sources: its newest entry and snapshot.
+    """The latest entry and snapshot when an append selected its sources.
 
-    `words` are what the log said of sources that land although it knows them, by their keys.
+    `recorded` has the recorded entry of each known source that is appended again, by source key.
     """
 
     entry: int
     snapshot: int
-    words: Mapping[str, int] = field(default_factory=dict)
+    recorded: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What a replacement takes out: the landings of sources, and the shards that held them.
+    """Appended sources that an append replaces, and the shards that contain their records.
 
-    `landings` are the key and the entry of each. `cut` names the shards; each is exchanged for the
-    same without those records, or for None if it has no others. `at` tells for the key of a new
-    source in whose place its shards go. `sidecars` are the digests of the files written with the
+    `sources` has the key and the entry of each. `cut` maps each shard to the same shard without
+    those records, or to None if none are left. `positions` maps the key of a new source to the
+    shard whose position its shards take. `sidecars` are the digests of the files written with the
     shards in `cut`.
     """
 
-    landings: Sequence[tuple[str, int]] = ()
+    sources: Sequence[tuple[str, int]] = ()
     cut: Mapping[str, Shard | None] = field(default_factory=dict)
-    at: Mapping[str, str] = field(default_factory=dict)
+    positions: Mapping[str, str] = field(default_factory=dict)
     sidecars: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
-    """New shards behind those that are there. Each says which of the sources it came from.
+    """New shards at the end of the list, each with the key of its source.
 
-    A source that landed or was rejected before is left out with its shards; with
-    `retry_rejected`, one that was rejected or rolled back comes in again. `quarantine` tells, by
-    the key of a source, where its rows are that gave no record, and `digests` what the rows of a
-    batch amount to.
-    `sidecars` are the digests of the files written with the shards, by the key of their source.
+    Sources that were appended or rejected before are left out with their shards. With
+    `retry_rejected`, rejected and rolled-back sources are appended again. By source key,
+    `quarantine` has the quarantined rows, `digests` the digests of batches, and `sidecars` the
+    digests of the files written with the shards.
 
-    With `seen`, what landed meanwhile is compared: a source of the same path, batch or content
-    makes the choice stale. Then `exchange` is what the new sources replace.
+    With `base`, a source of the same path, batch or content that was appended after it makes the
+    change stale. `replacement` has the sources that the new sources replace.
     """
 
     shards: Sequence[Shard]
@@ -83,13 +82,16 @@ class Append:
     quarantine: Mapping[str, QuarantinedRows] = field(default_factory=dict)
     sidecars: Mapping[str, Json] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
-    seen: AppendBase | None = None
-    exchange: Replacement = Replacement()
+    base: AppendBase | None = None
+    replacement: Replacement = Replacement()
 
     @property
     def written(self) -> list[Shard]:
         """All added shards, also those that replace cut shards."""
-        return [*self.shards, *(one for one in self.exchange.cut.values() if one is not None)]
+        return [
+            *self.shards,
+            *(shard for shard in self.replacement.cut.values() if shard is not None),
+        ]
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Leave out sources that were appended meanwhile."""
@@ -97,27 +99,27 @@ class Append:
             raise SchemaMismatchError(
                 f"{state.name}: the shards have another schema", version=state.name
             )
-        told = {source.key for source in self.sources}
-        if not all(shard.source in told for shard in self.shards):
+        known_keys = {source.key for source in self.sources}
+        if not all(shard.source in known_keys for shard in self.shards):
             raise LogError(
-                f"{state.name}: a shard of an append names no source of it",
+                f"{state.name}: a shard names no source of its append",
                 code="missing-source",
                 version=state.name,
             )
         new_sources = self._list_new(state)
         if not new_sources:
             return None
-        if self.seen is not None:
-            self._refuse_stale(state, self.seen, new_sources)
+        if self.base is not None:
+            self._validate_base(state, self.base, new_sources)
         keys = {source.key for source in new_sources}
         shards = [shard for shard in self.shards if shard.source in keys]
-        before = any(state.has_shard(shard.name) for shard in shards)
-        validate_shards(state, shards, list_live_names(state) if before else ())
+        has_known = any(state.has_shard(shard.name) for shard in shards)
+        validate_shards(state, shards, list_live_names(state) if has_known else ())
         added: tuple[Added, ...] = tuple(Added(shard) for shard in shards)
         removed: tuple[str, ...] = ()
-        if self.exchange.cut:
+        if self.replacement.cut:
             validate_shards(state, self.written, list_live_names(state))
-            added, removed = diff_shards(state, self._exchange(state, shards))
+            added, removed = diff_shards(state, self._list_replaced(state, shards))
         return EntryDraft(
             operation=self.operation,
             parameters={**self.parameters, **self._describe_sources(new_sources, added)},
@@ -125,19 +127,20 @@ class Append:
             added=added,
             removed=removed,
             sources=tuple(new_sources),
-            sidecars=self._sidecars(new_sources),
+            sidecars=self._collect_sidecars(new_sources),
         )
 
-    def _sidecars(self, new_sources: Sequence[Source]) -> Json:
+    def _collect_sidecars(self, new_sources: Sequence[Source]) -> Json:
         """Return the digests of the files written with the shards that are added."""
-        sidecars = dict(self.exchange.sidecars)
+        sidecars = dict(self.replacement.sidecars)
         for source in new_sources:
             sidecars |= self.sidecars.get(source.key, {})
         return sidecars
 
     def _describe_sources(self, new_sources: Sequence[Source], added: Sequence[Added]) -> Json:
         """Return the parameters about the sources and what they replace."""
-        old = {one.name: name for name, one in self.exchange.cut.items() if one is not None}
+        cut = self.replacement.cut.items()
+        old_names = {shard.name: name for name, shard in cut if shard is not None}
         keys = [source.key for source in new_sources]
         return AppendedSources(
             quarantine=tuple(self.quarantine[key] for key in keys if key in self.quarantine),
@@ -147,86 +150,84 @@ class Append:
                 if key in self.digests
             ),
             replaced=tuple(
-                ReplacedSource(source=key, entry=entry) for key, entry in self.exchange.landings
+                ReplacedSource(source=key, entry=entry) for key, entry in self.replacement.sources
             ),
-            bases=tuple(old.get(one.shard.name, "") for one in added) if old else (),
+            bases=tuple(old_names.get(item.shard.name, "") for item in added) if old_names else (),
         ).to_dict()
 
     def _list_new(self, state: State) -> Sequence[Source]:
         """Return the sources to append."""
-        told = [(source, state.sources.get(source.key)) for source in self.sources]
-        if all(entry is None for _, entry in told):
+        entries = [(source, state.sources.get(source.key)) for source in self.sources]
+        if all(entry is None for _, entry in entries):
             return self.sources
-        if self.seen is not None:
-            words = self.seen.words
-            return [one for one, entry in told if entry == words.get(one.key)]
-        held = SourceCoverage(state) if self.retry_rejected else None
+        if self.base is not None:
+            recorded = self.base.recorded
+            return [source for source, entry in entries if entry == recorded.get(source.key)]
+        coverage = _SourceCoverage(state) if self.retry_rejected else None
         return [
             source
-            for source, entry in told
-            if entry is None or (held is not None and not held.holds(source, entry))
+            for source, entry in entries
+            if entry is None or (coverage is not None and not coverage.contains(source, entry))
         ]
 
-    def _refuse_stale(self, state: State, seen: AppendBase, new_sources: Sequence[Source]) -> None:
+    def _validate_base(self, state: State, base: AppendBase, new_sources: Sequence[Source]) -> None:
         """Raise ConflictError if the sources must be selected again."""
-        if state.number == seen.entry:
+        if state.number == base.entry:
             return
-        moved = state.snapshot != seen.snapshot
-        exchanges = bool(self.exchange.landings)
+        moved = state.snapshot != base.snapshot
+        replaces = bool(self.replacement.sources)
         if (
-            (moved and any(source.key in seen.words for source in new_sources))
-            or (exchanges and len(new_sources) != len(self.sources))
-            or (exchanges and moved and seen.snapshot not in set(state.iter_ancestors()))
-            or not set(self.exchange.cut) <= set(list_live_names(state) if exchanges else ())
-            or any(state.landings.since(source, seen.entry) for source in new_sources)
+            (moved and any(source.key in base.recorded for source in new_sources))
+            or (replaces and len(new_sources) != len(self.sources))
+            or (replaces and moved and base.snapshot not in set(state.iter_ancestors()))
+            or not set(self.replacement.cut) <= set(list_live_names(state) if replaces else ())
+            or any(state.appended_sources.since(source, base.entry) for source in new_sources)
         ):
             raise ConflictError(
-                f"{state.name}: sources of the same path or content landed meanwhile",
+                f"{state.name}: sources of the same path or content were appended meanwhile",
                 code="stale-plan",
                 hint=Hint.of("append again"),
                 version=state.name,
             )
 
-    def _exchange(self, state: State, shards: Sequence[Shard]) -> list[Shard]:
+    def _list_replaced(self, state: State, shards: Sequence[Shard]) -> list[Shard]:
         """Return the shard list after the replacement, with new shards at their positions."""
         new: dict[str, list[Shard]] = {}
         for shard in shards:
             new.setdefault(shard.source or "", []).append(shard)
-        cut, found = self.exchange.cut, []
+        cut, target = self.replacement.cut, []
         for interval in state.shard_history.at(state.snapshot):
             name = interval.shard.name
-            kept = cut.get(name, interval.shard)
-            found += [kept] if kept is not None else []
-            for key, place in self.exchange.at.items():
-                found += new.pop(key, []) if place == name else []
-        return [*found, *(shard for some in new.values() for shard in some)]
+            left = cut.get(name, interval.shard)
+            target += [left] if left is not None else []
+            for key, replaced_name in self.replacement.positions.items():
+                target += new.pop(key, []) if replaced_name == name else []
+        return [*target, *(shard for group in new.values() for shard in group)]
 
 
-class SourceCoverage:
-    """Whether the newest snapshot holds what came from a source, by itself or in a rebuilt shard.
-
-    `entry` is the one that the source landed with, and is held with unless that was rolled back;
-    a negative one rejected it.
-    """
+class _SourceCoverage:
+    """Sources whose records the latest snapshot contains, also in rebuilt shards."""
 
     def __init__(self, state: State) -> None:
-        self._timeline = state.snapshot_history
+        self._snapshots = state.snapshot_history
         self._keys = {interval.shard.source for interval in state.shard_history.at(state.snapshot)}
-        self._line = set(state.iter_ancestors())
+        self._ancestors = set(state.iter_ancestors())
 
-    def holds(self, source: Source, entry: int) -> bool:
-        """Return True if the latest snapshot contains `source`."""
+    def contains(self, source: Source, entry: int) -> bool:
+        """Return True if the latest snapshot contains `source`.
+
+        `entry` appended the source, and may be rolled back. A negative entry rejected it.
+        """
         return source.key in self._keys or (
-            entry > 0 and self._timeline.of_entry(entry) in self._line
+            entry > 0 and self._snapshots.of_entry(entry) in self._ancestors
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RejectSources:
-    """Reject sources, which are not tried again, for their `problems` or as `duplicates`.
+    """Rejection of sources, for their `problems` or as `duplicates`.
 
-    A source that was appended before stays so. A rejected source is rejected again only after it
-    was tried again (`retry_rejected`).
+    An appended source stays appended. With `retry_rejected`, rejected sources are recorded again.
     """
 
     sources: Sequence[Source]
@@ -236,35 +237,37 @@ class RejectSources:
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Never conflicts."""
-        told = [(source, state.sources.get(source.key)) for source in self.sources]
+        entries = [(source, state.sources.get(source.key)) for source in self.sources]
         new = tuple(
-            source for source, entry in told if entry is None or (self.retry_rejected and entry < 0)
+            source
+            for source, entry in entries
+            if entry is None or (self.retry_rejected and entry < 0)
         )
         if not new:
             return None
         keys = {source.key for source in new}
         parameters = RejectParameters(
-            rejected=tuple(one for one in self.problems if one.source in keys),
-            duplicates=tuple(one for one in self.duplicates if one.source in keys),
+            rejected=tuple(problem for problem in self.problems if problem.source in keys),
+            duplicates=tuple(item for item in self.duplicates if item.source in keys),
         )
         return EntryDraft(operation="reject", parameters=parameters.to_dict(), sources=new)
 
 
 @dataclass(frozen=True, slots=True)
 class DismissSources:
-    """Dismiss rejected sources and duplicates permanently."""
+    """Permanent dismissal of rejected sources and duplicates."""
 
     dismissals: Sequence[Dismissal]
     reason: str = ""
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Leave out sources that were appended, changed or rejected again meanwhile."""
-        open_ones = [
+        dismissed = [
             dismissal
             for dismissal in self.dismissals
-            if state.open_sources.get(dismissal.place) == dismissal.entry
+            if state.open_sources.get(dismissal.location_key) == dismissal.entry
         ]
-        if not open_ones:
+        if not dismissed:
             return None
-        parameters = DismissParameters(reason=self.reason, dismissed=tuple(open_ones))
+        parameters = DismissParameters(reason=self.reason, dismissed=tuple(dismissed))
         return EntryDraft(operation=DISMISS, parameters=parameters.to_dict())

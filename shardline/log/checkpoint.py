@@ -29,7 +29,7 @@ from shardline.errors import StorageError
 from shardline.log.indexes import DigestIndex, SourceIndex
 from shardline.log.model import COMPRESSIONS, PLAN, Checks, Ref, Totals
 from shardline.log.shard_history import ShardHistory
-from shardline.log.snapshot_history import SnapshotHistory, microseconds
+from shardline.log.snapshot_history import SnapshotHistory, to_microseconds
 from shardline.log.state import BEGINNING, RESERVED_CHECKS, Policy, State
 from shardline.schema.schema import Schema
 
@@ -51,7 +51,11 @@ VIRTUAL_FORMAT = 2
 """Of a version that ever held a plan: releases that know no plans must not take it for another."""
 SIDECAR_FORMAT = 3
 """Of a log with digests of sidecars: it has one more table."""
-_ATTRIBUTES = {"stays": "shard_history", "timeline": "snapshot_history"}
+_ATTRIBUTES = {
+    "stays": "shard_history",
+    "timeline": "snapshot_history",
+    "landings": "appended_sources",
+}
 """Attributes of the state whose tables have other names."""
 _FORMATS = frozenset({FORMAT, VIRTUAL_FORMAT, SIDECAR_FORMAT})
 _FIXED_BYTES = 16
@@ -72,7 +76,7 @@ def write_checkpoint(state: State) -> bytes:
         "sources": state.sources.to_table(),
         "open_sources": state.open_sources.to_table(),
         "shard_names": state.shard_names.to_table(),
-        "landings": state.landings.to_table(),
+        "landings": state.appended_sources.to_table(),
     }
     if state.uses_sidecars:
         tables["sidecars"] = state.sidecars.to_table()
@@ -188,7 +192,7 @@ def read_checkpoint(
         shard_names=DigestIndex(load("shard_names")),
         sidecars=DigestIndex(load("sidecars") if has_sidecars else None),
         uses_sidecars=has_sidecars,
-        landings=SourceIndex(load("landings"), stored="landings" in facts["tables"]),
+        appended_sources=SourceIndex(load("landings"), stored="landings" in facts["tables"]),
         checkpoint=facts["number"],
     )
 
@@ -250,18 +254,18 @@ def matches_replay(ledger: Replay, state: State) -> bool:
     """Return True if a state, as of a checkpoint, equals a replay."""
     if any(getattr(ledger, name) != getattr(state, name) for name in _FACTS):
         return False
-    newest = ledger.made[-1] if ledger.made else None
+    newest = ledger.snapshots[-1] if ledger.snapshots else None
     told = (state.snapshot_entry, state.snapshot_time, state.snapshot_rejected)
     if told != ((newest.entry, newest.time, newest.rejected) if newest else (0, BEGINNING, 0)):
         return False
     indexes = ["sources", "shard_names", "sidecars"]
     indexes += ["open_sources"] if state.open_sources.stored else []
-    indexes += ["landings"] if state.landings.stored else []
+    indexes += ["appended_sources"] if state.appended_sources.stored else []
     return (
         _same_numbers(ledger.rows, _STAY_NUMBERS, state.shard_history.column)
         and _same_others(ledger.rows, _STAYS, state.shard_history.to_table())
-        and _same_numbers(ledger.made, _MOMENT_NUMBERS, state.snapshot_history.column)
-        and [made.content for made in ledger.made] == state.snapshot_history.contents()
+        and _same_numbers(ledger.snapshots, _MOMENT_NUMBERS, state.snapshot_history.column)
+        and [made.content for made in ledger.snapshots] == state.snapshot_history.contents()
         and all(
             getattr(ledger, name).to_table().equals(getattr(state, name).to_table())
             for name in indexes
@@ -289,7 +293,7 @@ def _base(row: ReplayedShard) -> tuple[str | None, bytes | None]:
 
 
 def _released(made: ReplayedSnapshot) -> int:
-    return 0 if made.unreferenced is None else microseconds(made.unreferenced)
+    return 0 if made.unreferenced is None else to_microseconds(made.unreferenced)
 
 
 _MARKS: dict[str, Getter] = {
@@ -317,6 +321,6 @@ _MOMENT_NUMBERS: dict[str, Getter] = {
     **{name: attrgetter(name) for name in ("entry", "rejected")},
     "made_from": attrgetter("parent"),
     **{name: attrgetter(f"totals.{name}") for name in ("records", "bytes", "shards")},
-    "time": lambda made: microseconds(made.time),
+    "time": lambda made: to_microseconds(made.time),
     "released": _released,
 }

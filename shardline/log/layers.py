@@ -69,11 +69,11 @@ class LayerMismatch:
 class Stack:
     """The layers of a shard, the lowest first and itself last.
 
-    With a `misfit` they cannot be read together, and those below it may not be known.
+    With a `mismatch` they cannot be read together, and those below it may not be known.
     """
 
     layers: tuple[Layer, ...]
-    misfit: LayerMismatch | None = None
+    mismatch: LayerMismatch | None = None
 
     @property
     def top(self) -> Layer:
@@ -83,11 +83,11 @@ class Stack:
     @property
     def problem(self) -> str:
         """The mismatch as a problem of the shard itself; empty if there is none."""
-        if self.misfit is None:
+        if self.mismatch is None:
             return ""
-        own = self.misfit.overlay == self.top.shard.name
-        which = "it" if own else f"its base {self.misfit.overlay}"
-        return f"{which} lies beside {self.misfit.base}, {self.misfit.why}"
+        own = self.mismatch.overlay == self.top.shard.name
+        which = "it" if own else f"its base {self.mismatch.overlay}"
+        return f"{which} lies beside {self.mismatch.base}, {self.mismatch.why}"
 
 
 def list_stacks(snapshot: StoredSnapshot) -> list[Stack]:
@@ -103,7 +103,7 @@ def list_stacks(snapshot: StoredSnapshot) -> list[Stack]:
             stacks[place] = logs.put_below(stacks[place], base, found.get(base.name))
         lowest = {place: stacks[place].layers[0].shard.base for place in growing}
         growing = {
-            place: base for place, base in lowest.items() if base and not stacks[place].misfit
+            place: base for place, base in lowest.items() if base and not stacks[place].mismatch
         }
     for place in overlays:
         stacks[place] = logs.with_features(stacks[place])
@@ -142,7 +142,7 @@ class _Logs:
             why = f"which is not in the log of {owner}"
             if base.owner in self._damaged:
                 why = f"of which no one can tell: {self._damaged[base.owner]}"
-            return replace(stack, misfit=LayerMismatch(lowest.name, base.name, why))
+            return replace(stack, mismatch=LayerMismatch(lowest.name, base.name, why))
         state = self._log(base.owner).state
         layer = Layer(
             interval.shard,
@@ -165,14 +165,14 @@ class _Logs:
                 f"which has {format_count(interval.shard.records, 'record')}, and it has "
                 f"{lowest.records}"
             )
-        misfit = LayerMismatch(lowest.name, base.name, why) if why else None
-        return Stack((layer, *stack.layers), misfit)
+        mismatch = LayerMismatch(lowest.name, base.name, why) if why else None
+        return Stack((layer, *stack.layers), mismatch)
 
     def with_features(self, stack: Stack) -> Stack:
         """Add the features of each layer to a stack."""
         layers = [self._with_features(layer) for layer in stack.layers]
-        misfit = stack.misfit or next(self._not_disjoint(layers), None)
-        return Stack(tuple(layers), misfit)
+        mismatch = stack.mismatch or next(self._not_disjoint(layers), None)
+        return Stack(tuple(layers), mismatch)
 
     def _with_features(self, layer: Layer) -> Layer:
         base = layer.shard.base

@@ -288,7 +288,7 @@ class Log:
             _logger.warning("%s: no checkpoint at entry %d: %s", self.label, state.number, error)
 
     def _newest_checkpoint(self) -> State | None:
-        hinted = self.hinted()
+        hinted = self.read_hint()
         state = self.checkpoint(hinted) if hinted else None
         if not self.exists((state.number if state else 0) + 2 * CHECKPOINT_INTERVAL):
             return state
@@ -299,7 +299,7 @@ class Log:
                 return state
         return None
 
-    def hinted(self) -> int:
+    def read_hint(self) -> int:
         """Read the pointer to the latest checkpoint, which may be missing, old or corrupt."""
         data = self.store.read_many([f"{self.folder}/{HINT}"])[0]
         with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError):

@@ -129,7 +129,7 @@ class Dismissal(JsonObject):
     entry: Positive
 
     @property
-    def place(self) -> str:
+    def location_key(self) -> str:
         """Key of its path or batch."""
         return self.source.location_key
 

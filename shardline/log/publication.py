@@ -1,8 +1,8 @@
-"""Which snapshots are published, kept up to date while a log is read entry by entry.
+"""Published snapshots, computed from all columns at once or tracked entry by entry.
 
-`publishing` works it out of all columns at once; here each change costs what it changes. How many
-of a snapshot's shards keep it from being published is counted, and a verdict on a shard moves the
-counts of the snapshots that hold it.
+`list_published` computes them from the columns of a state. `PublicationTracker` counts the blocking
+shards of each snapshot, and a check result updates the counts of the snapshots that contain the
+shard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 _RESERVED = (1 << len(RESERVED_CHECKS)) - 1
-_LOOKED_AT = 8
+_RECENT = 8
 
 
 class ReplayedShard:
@@ -43,7 +43,7 @@ class ReplayedShard:
         self.added_entry = added_entry
         self.passed = self.failed = self.ever_passed = self.failed_entry = 0
 
-    def again(self, since: int, until: int) -> ReplayedShard:
+    def reopen(self, since: int, until: int) -> ReplayedShard:
         """Return another interval of the shard, with the same check results."""
         other = ReplayedShard(self.shard, since, until, self.added_entry)
         other.passed, other.failed = self.passed, self.failed
@@ -54,7 +54,7 @@ class ReplayedShard:
 class ReplayedSnapshot:
     """A snapshot with its check results, and the digest of its entry.
 
-    `published` is the entry by which it became the newest published one, 0 if it never was.
+    `published` is the entry that first published it as the latest, 0 for none.
     """
 
     __slots__ = (
@@ -85,12 +85,12 @@ class _Policy:
 
 
 class PublicationTracker:
-    """Which snapshots are published. `bits` has the bit of each attested check."""
+    """Tracker of published snapshots. `bits` has the bit of each attested check."""
 
-    def __init__(self, bits: Mapping[str, int], made: Sequence[ReplayedSnapshot]) -> None:
+    def __init__(self, bits: Mapping[str, int], snapshots: Sequence[ReplayedSnapshot]) -> None:
         self._bits = bits
         self._known = 0
-        self._made = made
+        self._snapshots = snapshots
         self._policies: list[_Policy] = []
         self._bad = np.zeros(64, np.int32)
         self._live_bad: int | None = 0
@@ -101,18 +101,18 @@ class PublicationTracker:
         self._known = 0
         self._live_bad = None
 
-    def appended(self, rows: Iterable[ReplayedShard]) -> None:
+    def add_shards(self, rows: Iterable[ReplayedShard]) -> None:
         """Count shards that were added at the end."""
         self._catch_up()
         if self._live_bad is not None and self._policies:
             needed = self._policies[-1].of_shards
             self._live_bad += sum(not _is_good(row, needed) for row in rows)
 
-    def relisted(self) -> None:
-        """Count again, because the list has changed."""
+    def reset_count(self) -> None:
+        """Reset the count of the changed list."""
         self._live_bad = None
 
-    def begin(self, number: int, live: Sequence[ReplayedShard]) -> None:
+    def add_snapshot(self, number: int, live: Sequence[ReplayedShard]) -> None:
         """Add a snapshot with these shards."""
         self._catch_up()
         if self._live_bad is None:
@@ -122,51 +122,51 @@ class PublicationTracker:
             self._bad = np.concatenate([self._bad, np.zeros_like(self._bad)])
         self._bad[number - 1] = self._live_bad
 
-    def judged(self, row: ReplayedShard, passed: int, failed: int) -> None:
+    def update_shard(self, row: ReplayedShard, passed: int, failed: int) -> None:
         """Update the counts for a shard that had the bits `passed` and `failed`."""
         self._catch_up()
-        head = len(self._made)
+        head = len(self._snapshots)
         end = min(row.until, head + 1)
-        behind = head + 1
+        next_since = head + 1
         for policy in reversed(self._policies):
             needed = policy.of_shards
-            was = (passed & needed) == needed and not failed & _RESERVED
-            first, last = max(row.since, policy.since), min(end, behind)
-            if was != _is_good(row, needed):
-                change = 1 if was else -1
+            was_good = (passed & needed) == needed and not failed & _RESERVED
+            first, last = max(row.since, policy.since), min(end, next_since)
+            if was_good != _is_good(row, needed):
+                change = 1 if was_good else -1
                 if last - first == 1:
                     self._bad[first - 1] += change
                 elif last > first:
                     self._bad[first - 1 : last - 1] += change
                 if policy is self._policies[-1] and row.until > head and self._live_bad is not None:
                     self._live_bad += change
-            behind = min(behind, policy.since)
+            next_since = min(next_since, policy.since)
             if row.since >= policy.since:
                 return
 
     def latest(self) -> int | None:
         """Return the latest published snapshot; None if there is none."""
         self._catch_up()
-        head = len(self._made)
-        for number in range(head, max(0, head - _LOOKED_AT), -1):
+        head = len(self._snapshots)
+        for number in range(head, max(0, head - _RECENT), -1):
             if self.is_published(number):
                 return number
-        rest = self._bad[: max(0, head - _LOOKED_AT)]
-        for place in np.flatnonzero(rest == 0)[::-1].tolist():
-            if self.is_published(place + 1):
-                return int(place) + 1
+        rest = self._bad[: max(0, head - _RECENT)]
+        for index in np.flatnonzero(rest == 0)[::-1].tolist():
+            if self.is_published(index + 1):
+                return int(index) + 1
         return None
 
     def is_published(self, number: int) -> bool:
         """Return True if a snapshot is published."""
         if self._known != len(self._bits):
             self._catch_up()
-        made = self._made[number - 1]
-        if self._bad[number - 1] or made.rejected or not made.totals.shards:
+        row = self._snapshots[number - 1]
+        if self._bad[number - 1] or row.rejected or not row.totals.shards:
             return False
         for policy in reversed(self._policies):
             if policy.since <= number:
-                return (made.passed & policy.of_snapshots) == policy.of_snapshots
+                return (row.passed & policy.of_snapshots) == policy.of_snapshots
         return True
 
     def _catch_up(self) -> None:
@@ -175,10 +175,10 @@ class PublicationTracker:
             return
         self._known = len(self._bits)
         for policy in self._policies:
-            policy.of_shards = self._set(policy.checks.shard)
-            policy.of_snapshots = self._set(policy.checks.snapshot)
+            policy.of_shards = self._encode(policy.checks.shard)
+            policy.of_snapshots = self._encode(policy.checks.snapshot)
 
-    def _set(self, checks: Iterable[str]) -> int:
+    def _encode(self, checks: Iterable[str]) -> int:
         needed = 0
         for check in checks:
             needed |= 1 << self._bits.get(check, MAX_CHECKS)
@@ -196,23 +196,23 @@ def find_latest_published(state: State) -> int | None:
 
 
 def list_published(state: State) -> NDArray[np.bool_]:
-    """Return for each snapshot, from 1 on, whether it is published."""
-    timeline = state.snapshot_history
-    good: NDArray[np.bool_] = (timeline.column("rejected") == 0) & (timeline.column("shards") > 0)
+    """Return True for each published snapshot, from 1 on."""
+    snapshots = state.snapshot_history
+    good: NDArray[np.bool_] = (snapshots.column("rejected") == 0) & (snapshots.column("shards") > 0)
     ends = [policy.since for policy in state.policies[1:]] + [len(good) + 1]
     for policy, end in zip(state.policies, ends, strict=True):
         span = slice(policy.since - 1, end - 1)
-        needed = _bits(state, policy.checks.snapshot)
-        good[span] &= (timeline.column("passed")[span] & needed) == needed
-        blocked = _blocked(state, _bits(state, policy.checks.shard), len(good))
+        needed = _encode_checks(state, policy.checks.snapshot)
+        good[span] &= (snapshots.column("passed")[span] & needed) == needed
+        blocked = _find_blocked(state, _encode_checks(state, policy.checks.shard), len(good))
         good[span] &= ~blocked[span]
     return good
 
 
-def _blocked(state: State, needed: np.uint32, snapshots: int) -> NDArray[np.bool_]:
+def _find_blocked(state: State, needed: np.uint32, snapshots: int) -> NDArray[np.bool_]:
     """Return the snapshots with a blocking shard, by counting intervals in and out."""
     intervals = state.shard_history
-    reserved = _bits(state, RESERVED_CHECKS)
+    reserved = _encode_checks(state, RESERVED_CHECKS)
     bad = ((intervals.column("passed") & needed) != needed) | (
         (intervals.column("failed") & reserved) != 0
     )
@@ -225,7 +225,7 @@ def _blocked(state: State, needed: np.uint32, snapshots: int) -> NDArray[np.bool
     return inside
 
 
-def _bits(state: State, checks: Iterable[str]) -> np.uint32:
+def _encode_checks(state: State, checks: Iterable[str]) -> np.uint32:
     """Return checks as bits. A check that was never attested has a bit that no row has."""
     bits = 0
     for check in checks:
@@ -238,7 +238,7 @@ def is_published(state: State, number: int) -> bool:
     return bool(list_published(state)[number - 1])
 
 
-def is_in(version: StoredVersion, bits: int, check: str) -> bool:
+def has_check(version: StoredVersion, bits: int, check: str) -> bool:
     """Return True if the bits of a shard or a snapshot contain a check."""
     bit = version.state.bits.get(check)
     return bit is not None and bool(bits >> bit & 1)

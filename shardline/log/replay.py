@@ -1,7 +1,7 @@
-"""Proof of a log: each entry replayed by `State`, and its claims computed again.
+"""Replay of a log that recomputes the claims of each entry.
 
-`State` keeps columns, which fold their edits when someone looks. A proof looks after every entry,
-so here the histories are lists that cost what an entry changes, however long the log is.
+`State` keeps columns and folds pending edits on access. A replay accesses the histories after every
+entry, so its histories are lists. An entry costs what it changes, regardless of the log's length.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from shardline.log.model import Totals
 from shardline.log.publication import PublicationTracker, ReplayedShard, ReplayedSnapshot
 from shardline.log.shard_history import LIVE
 from shardline.log.state import (
-    BRINGS_BACK,
     REJECTION,
+    RESTORING_OPERATIONS,
     VACUUM,
     LogState,
     content_digest,
@@ -37,14 +37,14 @@ class _ShardList:
     `live` are the shards of the latest snapshot, `rows` all intervals, `named` the same by name.
     """
 
-    def __init__(self, gate: PublicationTracker) -> None:
+    def __init__(self, publication: PublicationTracker) -> None:
         self.live: list[ReplayedShard] = []
         self.rows: list[ReplayedShard] = []
         self.named: dict[str, list[ReplayedShard]] = {}
         self.fingerprint: str | None = None
         self.totals = Totals()
         self.content: str | None = None
-        self._gate = gate
+        self._publication = publication
         self._digests: list[bytes] = []
 
     def append(self, snapshot: int, entry: int, shards: Sequence[Shard]) -> None:
@@ -53,7 +53,7 @@ class _ShardList:
         self._add(rows)
         self.live += rows
         self._update_totals(len(self.live) - len(rows))
-        self._gate.appended(rows)
+        self._publication.add_shards(rows)
 
     def relist(
         self,
@@ -62,18 +62,18 @@ class _ShardList:
         added: tuple[Added, ...],
         removed: Iterable[str],
         *,
-        back: bool,
+        restored: bool,
         version: str,
     ) -> None:
-        """Remove shards and insert others; `back`: earlier ones, with their check results."""
+        """Remove shards and insert others; `restored` ones keep their check results."""
         leaving = set(removed)
         after: list[ReplayedShard | Shard] = [
             row for row in self.live if row.shard.name not in leaving
         ]
         if len(self.live) - len(after) != len(leaving):
-            raise CorruptLogError(version, entry, "it removes shards that are not there")
+            raise CorruptLogError(version, entry, "it removes shards that are not live")
         for item in sorted(added, key=lambda item: LIVE if item.at is None else item.at):
-            known = self.named.get(item.shard.name) if back else None
+            known = self.named.get(item.shard.name) if restored else None
             row: ReplayedShard | Shard = known[-1] if known else item.shard
             after.insert(len(after) if item.at is None else item.at, row)
         same = 0
@@ -82,7 +82,7 @@ class _ShardList:
         for ended in self.live[same:]:
             ended.until = snapshot
         rows = [
-            row.again(snapshot, LIVE)
+            row.reopen(snapshot, LIVE)
             if isinstance(row, ReplayedShard)
             else ReplayedShard(row, snapshot, LIVE, entry)
             for row in after[same:]
@@ -92,9 +92,9 @@ class _ShardList:
         self.live[same:] = rows
         self._update_totals(same)
         if is_appended:
-            self._gate.appended(rows)
+            self._publication.add_shards(rows)
         else:
-            self._gate.relisted()
+            self._publication.reset_count()
 
     def mark(self, entry: int, names: Sequence[str], bit: int, *, passed: bool) -> None:
         """Record a check result of shards that were added before."""
@@ -110,7 +110,7 @@ class _ShardList:
                     row.failed_entry = entry
                 if new != old:
                     row.passed, row.failed = new
-                    self._gate.judged(row, *old)
+                    self._publication.update_shard(row, *old)
 
     def _add(self, rows: Sequence[ReplayedShard]) -> None:
         self.rows += rows
@@ -118,7 +118,7 @@ class _ShardList:
             self.named.setdefault(row.shard.name, []).append(row)
 
     def _update_totals(self, same: int) -> None:
-        """Compute digest and totals of the list, whose first shards are the `same`."""
+        """Recompute digest and totals, of a list whose first `same` shards are unchanged."""
         digests = self._digests
         if same < len(digests):
             del digests[same:]
@@ -148,14 +148,14 @@ class _SnapshotList:
         totals: Totals,
         content: str,
         *,
-        made_from: int,
-        again: bool,
+        parent: int,
+        restored: bool,
     ) -> None:
-        """Add a snapshot; `again`: its content has the check results that it had before."""
+        """Add a snapshot; a `restored` content keeps its check results."""
         row = ReplayedSnapshot(len(self.rows) + 1, entry, time)
-        row.totals, row.content, row.parent = totals, content, made_from
+        row.totals, row.content, row.parent = totals, content, parent
         same = self.by_content.setdefault(content, [])
-        if same and again:
+        if same and restored:
             other = same[-1]
             row.passed, row.failed, row.failed_entry = (
                 other.passed,
@@ -190,23 +190,22 @@ def _mark(row: ReplayedShard | ReplayedSnapshot, bit: int, *, passed: bool) -> t
 class Replay(LogState):
     """State of a log that checks the claims of each entry.
 
-    `live` are the shards of the latest snapshot in order, `rows` all that ever were in the list,
-    `named` the same by name, `made` the snapshots. `so_far` says which of them are published.
+    `publication` has the published snapshots.
     """
 
     shard_history: _ShardList
     snapshot_history: _SnapshotList
 
     def __init__(self, dataset: str, version: str) -> None:
-        timeline = _SnapshotList()
+        snapshots = _SnapshotList()
         bits = {REJECTION: 0, VACUUM: 1}
-        self.so_far = PublicationTracker(bits, timeline.rows)
+        self.publication = PublicationTracker(bits, snapshots.rows)
         super().__init__(
             dataset,
             version,
             bits=bits,
-            shard_history=_ShardList(self.so_far),
-            snapshot_history=timeline,
+            shard_history=_ShardList(self.publication),
+            snapshot_history=snapshots,
         )
 
     @property
@@ -216,7 +215,7 @@ class Replay(LogState):
 
     @property
     def rows(self) -> list[ReplayedShard]:
-        """All shards that ever were in the list, once for each interval."""
+        """Intervals of all shards."""
         return self.shard_history.rows
 
     @property
@@ -225,7 +224,7 @@ class Replay(LogState):
         return self.shard_history.named
 
     @property
-    def made(self) -> list[ReplayedSnapshot]:
+    def snapshots(self) -> list[ReplayedSnapshot]:
         """All snapshots."""
         return self.snapshot_history.rows
 
@@ -245,9 +244,9 @@ class Replay(LogState):
         return content in self.snapshot_history.by_content
 
     def take(self, entry: Entry) -> list[str]:
-        """Replay the next entry, and return which of its claims are false.
+        """Replay the next entry and return its false claims.
 
-        Raises CorruptLogError if it cannot be the next entry. The replay is useless then.
+        Raises CorruptLogError for an entry that cannot be next. The replay is then unusable.
         """
         validate_next_entry(self, entry)
         false = list(self._list_invalid_shards(entry)) if entry.added else []
@@ -264,46 +263,46 @@ class Replay(LogState):
         self.apply_results(entry)
         published = self.published
         if may_publish(entry, self.checks):
-            published = self.so_far.latest()
+            published = self.publication.latest()
         if entry.published != published:
             claims.append("published")
         self.accept_claims(entry)
         return [
             *false,
-            *(f"its {name!r} is not what the entries up to it amount to" for name in claims),
+            *(f"false claim: {name!r} differs from the replay" for name in claims),
         ]
 
     def _list_invalid_shards(self, entry: Entry) -> Iterator[str]:
-        """List shards that no commit allows."""
-        back = entry.operation in BRINGS_BACK
+        """List invalid added shards."""
+        restored = entry.operation in RESTORING_OPERATIONS
         for item in entry.added:
             shard, known = item.shard, self.named.get(item.shard.name)
-            if back and known and known[-1].shard != shard:
-                yield f"it brings back shard {shard.name} as another than it was"
+            if restored and known and known[-1].shard != shard:
+                yield f"restored shard {shard.name} differs from the original"
             if shard.owner != self.version:
-                yield f"it adds shard {shard.name}, which belongs to another version"
+                yield f"added shard {shard.name} belongs to another version"
             if (tombstone := self.get_tombstone(shard.name)) is not None:
-                yield f"it adds shard {shard.name}, which vacuum took in entry {tombstone}"
+                yield f"added shard {shard.name} was tombstoned in entry {tombstone}"
             if known and known[-1].until == LIVE and shard.name not in entry.removed:
-                yield f"it adds shard {shard.name}, which is there already"
+                yield f"added shard {shard.name} is live already"
 
     def apply_changes(self, entry: Entry) -> None:
         """Apply what an entry changes."""
         if entry.schema is not None:
             self.shard_history.fingerprint = entry.schema.fingerprint
         if entry.checks is not None:
-            self.so_far.require(self.snapshot + 1, entry.checks)
+            self.publication.require(self.snapshot + 1, entry.checks)
         super().apply_changes(entry)
 
     def add_snapshot(self, entry: Entry) -> None:
         """Add the snapshot of an entry."""
         super().add_snapshot(entry)
-        self.made[-1].digest = entry.digest
-        self.so_far.begin(self.snapshot, self.live)
+        self.snapshots[-1].digest = entry.digest
+        self.publication.add_snapshot(self.snapshot, self.live)
 
     def accept_claims(self, entry: Entry) -> None:
-        """Take over what an entry claims."""
+        """Set the state that an entry claims."""
         if entry.published is not None and entry.published != self.published:
-            row = self.made[entry.published - 1]
+            row = self.snapshots[entry.published - 1]
             row.published = row.published or entry.number
         super().accept_claims(entry)

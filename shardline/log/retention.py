@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shardline.log.snapshot_history import microseconds
+from shardline.log.snapshot_history import to_microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -25,13 +25,13 @@ def find_recently_unreferenced(
 ) -> NDArray[np.int64]:
     """Return the snapshots that were released less than `retention` ago, in order.
 
-    `released` are better times than those of the entries, if known. Without a time to keep there
-    are none, whatever the clocks say.
+    `released` replaces the times of the entries, if more exact times are known. A retention of 0
+    retains none, whatever the clocks say.
     """
     if not retention:
         return np.empty(0, np.int64)
     times = state.snapshot_history.column("released") if released is None else released
-    return np.flatnonzero(times > microseconds(now - retention)) + 1
+    return np.flatnonzero(times > to_microseconds(now - retention)) + 1
 
 
 def find_retained(
@@ -39,20 +39,20 @@ def find_retained(
     now: datetime,
     retention: timedelta,
     *,
-    but: Collection[str] = (),
+    ignored_pins: Collection[str] = (),
     released: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """The snapshots that are kept, in order.
+    """Return the retained snapshots, in order.
 
-    They are the head, the newest published one, those with a tag or pin, and those that were one
-    of these until less than `retention` ago. The pins in `but` do not count.
+    They are the latest, the latest published, those with a tag or pin, and those that were one of
+    these until less than `retention` ago.
     """
     young = find_recently_unreferenced(state, now, retention, released)
-    pins = (pin for name, pin in state.pins.items() if name not in but)
-    holds = (*state.tags.values(), *pins)
-    held = [hold.snapshot for hold in holds if hold.snapshot is not None]
-    now_in_use = [number for number in (state.snapshot, state.published) if number]
-    return np.unique(np.concatenate([young, np.array([*held, *now_in_use], np.int64)]))
+    pins = (pin for name, pin in state.pins.items() if name not in ignored_pins)
+    refs = (*state.tags.values(), *pins)
+    referenced = [ref.snapshot for ref in refs if ref.snapshot is not None]
+    current = [number for number in (state.snapshot, state.published) if number]
+    return np.unique(np.concatenate([young, np.array([*referenced, *current], np.int64)]))
 
 
 def find_unreferenced(
@@ -60,28 +60,28 @@ def find_unreferenced(
     now: datetime,
     retention: timedelta,
     *,
-    but: Collection[str] = (),
+    ignored_pins: Collection[str] = (),
     released: NDArray[np.int64] | None = None,
 ) -> set[str]:
-    """The shards that were in the list once and are in no snapshot that is kept.
+    """Return the shards of earlier snapshots that no retained snapshot contains.
 
-    Snapshots that only the pins in `but` hold are not kept.
+    Pins in `ignored_pins` retain no snapshot.
     """
-    numbers = find_retained(state, now, retention, but=but, released=released)
+    numbers = find_retained(state, now, retention, ignored_pins=ignored_pins, released=released)
     since, until = state.shard_history.column("since"), state.shard_history.column("until")
     inside = np.searchsorted(numbers, until, "left") > np.searchsorted(numbers, since, "left")
     names = state.shard_history.names().to_pylist()
-    kept = {name for name, is_kept in zip(names, inside.tolist(), strict=True) if is_kept}
-    return set(names) - kept
+    retained = {name for name, is_live in zip(names, inside.tolist(), strict=True) if is_live}
+    return set(names) - retained
 
 
 CLOCK_SLACK = timedelta(minutes=5)
-"""Difference of two clocks from which one counts as wrong."""
+"""Difference from which a clock counts as wrong."""
 _SLACK = CLOCK_SLACK // timedelta(microseconds=1)
 
 
 class ReleaseTimes:
-    """The last release of each snapshot of a version, and the times of all entries."""
+    """Last release time of each snapshot of a version, and the times of all entries."""
 
     def __init__(self) -> None:
         self._times: list[int] = [0]
@@ -90,66 +90,66 @@ class ReleaseTimes:
         self._entries: dict[int, int] = {}
         self._head = 0
         self._published: int | None = None
-        self._holds: dict[tuple[str, str], int] = {}
+        self._refs: dict[tuple[str, str], int] = {}
 
     def note_stored(self, entry: int, modified: datetime) -> None:
         """Record when the store wrote the file of an entry."""
-        self._stored[entry] = microseconds(modified)
+        self._stored[entry] = to_microseconds(modified)
 
     def take(self, entry: Entry) -> None:
         """Add the next entry."""
-        time = microseconds(entry.time)
+        time = to_microseconds(entry.time)
         copied = time == self._times[-1]
         self._first.append(self._first[-1] if copied else entry.number)
         self._times.append(time)
-        for snapshot in self._released_by(entry):
+        for snapshot in self._list_released(entry):
             self._entries[snapshot] = entry.number
 
-    def _released_by(self, entry: Entry) -> Iterable[int]:
+    def _list_released(self, entry: Entry) -> Iterable[int]:
         if entry.changes_data and self._head:
             yield self._head
         self._head = entry.snapshot
-        for kind, hold in (("tag", entry.tag), ("pin", entry.pin)):
-            yield from self._moved(kind, hold)
+        for kind, ref in (("tag", entry.tag), ("pin", entry.pin)):
+            yield from self._move_ref(kind, ref)
         if self._published is not None and entry.published != self._published:
             yield self._published
         self._published = entry.published
 
-    def _moved(self, kind: str, hold: Ref | None) -> Iterable[int]:
-        if hold is None:
+    def _move_ref(self, kind: str, ref: Ref | None) -> Iterable[int]:
+        if ref is None:
             return
-        before = self._holds.pop((kind, hold.name), None)
+        before = self._refs.pop((kind, ref.name), None)
         if before is not None:
             yield before
-        if hold.snapshot is not None:
-            self._holds[kind, hold.name] = hold.snapshot
+        if ref.snapshot is not None:
+            self._refs[kind, ref.name] = ref.snapshot
 
     def column(self, state: State, now: datetime, *, erased: bool = False) -> NDArray[np.int64]:
         """Return when each snapshot was last released, in microseconds; 0 if never.
 
-        A snapshot that was released after the last entry taken here keeps the time of its entry.
-        With `erased`, the time of a clock that was ahead does not count.
+        A snapshot that was released after the last added entry keeps the time of its entry. With
+        `erased`, times of a clock that was ahead are ignored.
         """
         released: NDArray[np.int64] = state.snapshot_history.column("released").copy()
-        present = microseconds(now)
+        present = to_microseconds(now)
         for snapshot, entry in self._entries.items():
             if released[snapshot - 1] == self._times[entry]:
-                released[snapshot - 1] = self._time(entry, present, erased=erased)
+                released[snapshot - 1] = self._get_commit_time(entry, present, erased=erased)
         if erased:
             released[released > present + _SLACK] = 0
         return released
 
-    def _time(self, entry: int, present: int, *, erased: bool) -> int:
-        """Return when an entry was committed, as late as any clock that can be right says."""
-        told, stored = self._times[entry], self._stored.get(entry)
+    def _get_commit_time(self, entry: int, present: int, *, erased: bool) -> int:
+        """Return the latest plausible time at which an entry was committed."""
+        recorded, stored = self._times[entry], self._stored.get(entry)
         if stored is None or stored > present + _SLACK:
-            return told  # The store does not know, or its own clock is wrong.
+            return recorded  # Unknown to the store, or its own clock is wrong.
         copied = self._first[entry] != entry
         if (copied or erased) and self._is_ahead(self._first[entry], present):
             return stored
-        return max(told, stored)
+        return max(recorded, stored)
 
     def _is_ahead(self, entry: int, present: int) -> bool:
-        """Return True if the clock that an entry's time is from was ahead."""
-        told, stored = self._times[entry], self._stored.get(entry)
-        return told > present or (stored is not None and stored + _SLACK < told)
+        """Return True if the clock of an entry was ahead."""
+        recorded, stored = self._times[entry], self._stored.get(entry)
+        return recorded > present or (stored is not None and stored + _SLACK < recorded)

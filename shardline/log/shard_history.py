@@ -3,7 +3,7 @@
 An interval is the snapshots [since, until) that contain a shard. The shards of snapshot n, in
 order, are the rows with since <= n < until. Rows are only added or ended. The column `landed` is
 the entry that added the shard. `passed` and `failed` are sets of checks as bits, by the latest
-attestation, `once` the checks that ever passed, `told` the entry of the latest failure.
+attestation, `once` has the checks that ever passed, `told` the entry of the latest failure.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class ShardInterval:
 
 
 @dataclass(slots=True)
-class _Word:
-    """Latest entries in which a check passed and failed. An entry has one of the two."""
+class _MarkedEntries:
+    """Latest entries in which a check passed and failed."""
 
     passed: int = 0
     failed: int = 0
@@ -85,7 +85,7 @@ class _Relist:
     entry: int
     added: tuple[Added, ...]
     removed: frozenset[str]
-    back: bool
+    restored: bool
     version: str
 
 
@@ -116,14 +116,14 @@ class ShardHistory(EditedColumns[tuple["Numbers", "Texts"], "list[_Append | _Rel
         added: tuple[Added, ...],
         removed: Iterable[str],
         *,
-        back: bool,
+        restored: bool,
         version: str,
     ) -> None:
-        """Take shards out and put others in; `back`: ones that were here before, as they were.
+        """Remove shards and insert others; `restored` ones keep their check results.
 
-        `version` names the version in the error for an entry that cannot be true.
+        `version` is the version in the error for an invalid entry.
         """
-        self._edits.append(_Relist(snapshot, entry, added, frozenset(removed), back, version))
+        self._edits.append(_Relist(snapshot, entry, added, frozenset(removed), restored, version))
 
     def mark(self, entry: int, names: tuple[str, ...], bit: int, *, passed: bool) -> None:
         """Record a check result of shards that were added before."""
@@ -148,12 +148,12 @@ class ShardHistory(EditedColumns[tuple["Numbers", "Texts"], "list[_Append | _Rel
 
     def at(self, snapshot: int) -> list[ShardInterval]:
         """Return the shards of a snapshot and their check results, in order."""
-        return self._stays(self.rows_at(snapshot))
+        return self._build_intervals(self.rows_at(snapshot))
 
     def named(self, names: Sequence[str]) -> dict[str, ShardInterval]:
         """Return the latest interval of each named shard."""
-        rows = _newest_rows(self._fold()[1]["name"], names)
-        intervals = self._stays(np.array(list(rows.values()), np.int64))
+        rows = _find_last_rows(self._fold()[1]["name"], names)
+        intervals = self._build_intervals(np.array(list(rows.values()), np.int64))
         return dict(zip(rows, intervals, strict=True))
 
     def spans(self, name: str) -> list[tuple[int, int]]:
@@ -168,7 +168,7 @@ class ShardHistory(EditedColumns[tuple["Numbers", "Texts"], "list[_Append | _Rel
         numbers, texts = self._fold()
         return pa.table({**{name: pa.array(values) for name, values in numbers.items()}, **texts})
 
-    def _stays(self, rows: NDArray[np.int64]) -> list[ShardInterval]:
+    def _build_intervals(self, rows: NDArray[np.int64]) -> list[ShardInterval]:
         numbers, texts = self._fold()
         columns = [values[rows].tolist() for values in numbers.values()]
         columns += [texts[name].take(pa.array(rows)).to_pylist() for name in _TEXTS]
@@ -216,12 +216,12 @@ def _build_interval(row: dict[str, Any]) -> ShardInterval:
     return ShardInterval(shard, row["since"], row["landed"], *marks)
 
 
-def _newest_rows(names: pa.ChunkedArray, wanted: Sequence[str]) -> dict[str, int]:
+def _find_last_rows(names: pa.ChunkedArray, requested: Sequence[str]) -> dict[str, int]:
     """Find the last row of each name."""
-    place = pc.index_in(names, value_set=pa.array(wanted, pa.string()))
-    rows = np.flatnonzero(place.is_valid().to_numpy())
-    places = place.drop_null().to_numpy()
-    return {wanted[at]: int(row) for at, row in zip(places.tolist(), rows.tolist(), strict=True)}
+    matches = pc.index_in(names, value_set=pa.array(requested, pa.string()))
+    rows = np.flatnonzero(matches.is_valid().to_numpy())
+    pairs = zip(matches.drop_null().to_numpy().tolist(), rows.tolist(), strict=True)
+    return {requested[index]: row for index, row in pairs}
 
 
 class _Folding:
@@ -231,18 +231,18 @@ class _Folding:
         self.numbers = numbers
         self.texts = texts
         self._new: list[dict[str, Any]] = []
-        self._marks: dict[tuple[str, int], _Word] = {}
+        self._marks: dict[tuple[str, int], _MarkedEntries] = {}
 
     def take(self, edit: _Append | _Relist | _Mark) -> None:
         if isinstance(edit, _Append):
             self._new += [_row(shard, edit.snapshot, edit.entry) for shard in edit.shards]
         elif isinstance(edit, _Mark):
             for name in edit.names:
-                word = self._marks.setdefault((name, edit.bit), _Word())
+                entries = self._marks.setdefault((name, edit.bit), _MarkedEntries())
                 if edit.passed:
-                    word.passed = edit.entry
+                    entries.passed = edit.entry
                 else:
-                    word.failed = edit.entry
+                    entries.failed = edit.entry
         else:
             self.finish()
             self._relist(edit)
@@ -260,7 +260,9 @@ class _Folding:
         if self._marks:
             marks, self._marks = self._marks, {}
             for bit in sorted({bit for _, bit in marks}):
-                self._set_bit(bit, {name: told for (name, of), told in marks.items() if of == bit})
+                self._set_bit(
+                    bit, {name: entries for (name, key), entries in marks.items() if key == bit}
+                )
 
     def _extend(self, numbers: Numbers, texts: dict[str, pa.Array]) -> None:
         for name, old in self.numbers.items():
@@ -269,25 +271,25 @@ class _Folding:
             chunks = [*self.texts[name].chunks, texts[name]]
             self.texts[name] = pa.chunked_array(chunks, kind)
 
-    def _set_bit(self, bit: int, told: dict[str, _Word]) -> None:
+    def _set_bit(self, bit: int, marks: dict[str, _MarkedEntries]) -> None:
         """Set the result of a check on all rows of shards that were added before."""
-        place = pc.index_in(self.texts["name"], value_set=pa.array(list(told), pa.string()))
-        rows = np.flatnonzero(place.is_valid().to_numpy())
-        places = place.drop_null().to_numpy()
-        passes = np.array([word.passed for word in told.values()], np.int64)[places]
-        failures = np.array([word.failed for word in told.values()], np.int64)[places]
-        landed = self.numbers["landed"][rows]
+        matches = pc.index_in(self.texts["name"], value_set=pa.array(list(marks), pa.string()))
+        rows = np.flatnonzero(matches.is_valid().to_numpy())
+        indices = matches.drop_null().to_numpy()
+        passes = np.array([entries.passed for entries in marks.values()], np.int64)[indices]
+        failures = np.array([entries.failed for entries in marks.values()], np.int64)[indices]
+        added = self.numbers["landed"][rows]
         flag = np.uint32(1 << bit)
-        good, bad, once, entry = (
+        good, bad, ever, entry = (
             self.numbers[name].copy() for name in ("passed", "failed", "once", "told")
         )
-        once[rows] |= np.where(landed < passes, flag, np.uint32(0))
-        entry[rows] = np.maximum(entry[rows], np.where(landed < failures, failures, 0))
-        meant = landed < np.maximum(passes, failures)
-        rows, passed = rows[meant], (passes > failures)[meant]
+        ever[rows] |= np.where(added < passes, flag, np.uint32(0))
+        entry[rows] = np.maximum(entry[rows], np.where(added < failures, failures, 0))
+        is_marked = added < np.maximum(passes, failures)
+        rows, passed = rows[is_marked], (passes > failures)[is_marked]
         good[rows] = np.where(passed, good[rows] | flag, good[rows] & ~flag)
         bad[rows] = np.where(passed, bad[rows] & ~flag, bad[rows] | flag)
-        self.numbers.update(passed=good, failed=bad, once=once, told=entry)
+        self.numbers.update(passed=good, failed=bad, once=ever, told=entry)
 
     def _relist(self, edit: _Relist) -> None:
         names = self.texts["name"]
@@ -296,42 +298,46 @@ class _Folding:
         pairs = zip(live.tolist(), live_names, strict=True)
         after: list[int | Shard] = [row for row, name in pairs if name not in edit.removed]
         if len(live) - len(after) != len(edit.removed):
-            raise CorruptLogError(edit.version, edit.entry, "it removes shards that are not there")
-        known = _newest_rows(names, [one.shard.name for one in edit.added]) if edit.back else {}
-        for one in sorted(edit.added, key=lambda one: LIVE if one.at is None else one.at):
-            item = known.get(one.shard.name, one.shard)
-            after.insert(len(after) if one.at is None else one.at, item)
-        kept = 0
-        while kept < min(len(live), len(after)) and after[kept] == live[kept]:
-            kept += 1
+            raise CorruptLogError(edit.version, edit.entry, "it removes shards that are not live")
+        known = (
+            _find_last_rows(names, [item.shard.name for item in edit.added])
+            if edit.restored
+            else {}
+        )
+        for item in sorted(edit.added, key=lambda item: LIVE if item.at is None else item.at):
+            row = known.get(item.shard.name, item.shard)
+            after.insert(len(after) if item.at is None else item.at, row)
+        same = 0
+        while same < min(len(live), len(after)) and after[same] == live[same]:
+            same += 1
         until = self.numbers["until"].copy()
-        until[live[kept:]] = edit.snapshot
+        until[live[same:]] = edit.snapshot
         self.numbers["until"] = until
-        self._put_behind(after[kept:], edit)
+        self._begin_intervals(after[same:], edit)
 
-    def _put_behind(self, items: list[int | Shard], edit: _Relist) -> None:
-        """Begin new intervals, in order, of earlier and of new shards."""
+    def _begin_intervals(self, items: list[int | Shard], edit: _Relist) -> None:
+        """Begin intervals of earlier and new shards, in order."""
         base = len(self.numbers["since"])
         new = [_row(item, edit.snapshot, edit.entry) for item in items if isinstance(item, Shard)]
         self._new += new
         self.finish()
-        places = iter(range(base, base + len(new)))
+        new_rows = iter(range(base, base + len(new)))
         rows = np.array(
-            [next(places) if isinstance(item, Shard) else item for item in items], np.int64
+            [next(new_rows) if isinstance(item, Shard) else item for item in items], np.int64
         )
         if len(rows) == len(new):
             return
         old = np.arange(base)
-        again = {name: values[rows] for name, values in self.numbers.items()}
-        again["since"] = np.full(len(rows), edit.snapshot, np.int64)
-        again["until"] = np.full(len(rows), LIVE, np.int64)
-        texts = {name: _whole(values.take(pa.array(rows))) for name, values in self.texts.items()}
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
+        numbers["since"] = np.full(len(rows), edit.snapshot, np.int64)
+        numbers["until"] = np.full(len(rows), LIVE, np.int64)
+        texts = {name: _combine(values.take(pa.array(rows))) for name, values in self.texts.items()}
         self.numbers = {name: values[old] for name, values in self.numbers.items()}
         self.texts = {name: values.slice(0, base) for name, values in self.texts.items()}
-        self._extend(again, texts)
+        self._extend(numbers, texts)
 
 
-def _whole(values: pa.ChunkedArray) -> pa.Array:
+def _combine(values: pa.ChunkedArray) -> pa.Array:
     return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
 
 

@@ -1,8 +1,8 @@
 """Columnar history of the snapshots of a version: row i is snapshot i + 1.
 
-`released` is when a snapshot last lost a reference: as the latest, as the published one, or by a
-tag or pin. `made_from` is its parent, 0 for none, `rejected` the entry that rejected it. `passed`,
-`failed` and `told` are check results of its content, which snapshots of the same content share.
+`released` is when a snapshot last lost a reference: as latest, as published, or by a tag or pin.
+`made_from` is its parent, 0 for none, `rejected` the entry that rejected it. `passed`, `failed` and
+`told` are check results of its content, which snapshots of the same content share.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def microseconds(time: datetime) -> int:
+def to_microseconds(time: datetime) -> int:
     """Convert a time to microseconds since 1970."""
     return (time - _EPOCH) // _MICROSECOND
 
@@ -67,7 +67,7 @@ class SnapshotRow:
 class _Row:
     numbers: dict[str, int]
     content: bytes
-    again: bool
+    restored: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +100,18 @@ class SnapshotHistory(EditedColumns["Columns", "list[_Row | _Mark | _Set]"]):
         totals: Totals,
         content: str,
         *,
-        made_from: int,
-        again: bool,
+        parent: int,
+        restored: bool,
     ) -> None:
-        """Add a snapshot; `again`: its content has the check results that it had before."""
+        """Add a snapshot; a `restored` content keeps its check results."""
         numbers = dict.fromkeys(_NUMBERS, 0)
-        numbers.update(entry=entry, time=microseconds(time), shards=totals.shards)
-        numbers.update(records=totals.records, bytes=totals.bytes, made_from=made_from)
-        self._edits.append(_Row(numbers, bytes.fromhex(content), again))
+        numbers.update(entry=entry, time=to_microseconds(time), shards=totals.shards)
+        numbers.update(records=totals.records, bytes=totals.bytes, made_from=parent)
+        self._edits.append(_Row(numbers, bytes.fromhex(content), restored))
 
     def release(self, number: int, time: datetime) -> None:
         """Record when a snapshot lost a reference."""
-        self._edits.append(_Set("released", number, microseconds(time)))
+        self._edits.append(_Set("released", number, to_microseconds(time)))
 
     def reject(self, number: int, entry: int) -> None:
         """Record that a snapshot was rejected."""
@@ -131,7 +131,7 @@ class SnapshotHistory(EditedColumns["Columns", "list[_Row | _Mark | _Set]"]):
     def contents(self) -> list[str]:
         """Return the content digest of each snapshot."""
         data = self._fold()[1].tobytes().hex()
-        return [data[at : at + 64] for at in range(0, len(data), 64)]
+        return [data[start : start + 64] for start in range(0, len(data), 64)]
 
     def get_row(self, number: int) -> SnapshotRow:
         """Return the row of a snapshot that exists."""
@@ -149,9 +149,9 @@ class SnapshotHistory(EditedColumns["Columns", "list[_Row | _Mark | _Set]"]):
             row["told"],
         )
 
-    def held_at(self, time: datetime) -> int:
+    def at_time(self, time: datetime) -> int:
         """Return the latest snapshot at a time; 0 if there was none."""
-        return int(np.searchsorted(self.column("time"), microseconds(time), side="right"))
+        return int(np.searchsorted(self.column("time"), to_microseconds(time), side="right"))
 
     def of_entry(self, entry: int) -> int:
         """Return the latest snapshot after an entry; 0 if there was none."""
@@ -160,7 +160,7 @@ class SnapshotHistory(EditedColumns["Columns", "list[_Row | _Mark | _Set]"]):
     def of_content(self, content: str) -> list[int]:
         """Return the snapshots with a content."""
         contents = self._fold()[1]
-        return [int(row) + 1 for row in _equal(contents, bytes.fromhex(content))]
+        return [int(row) + 1 for row in _find_content(contents, bytes.fromhex(content))]
 
     def to_table(self) -> pa.Table:
         """Return all columns, for a checkpoint."""
@@ -171,13 +171,13 @@ class SnapshotHistory(EditedColumns["Columns", "list[_Row | _Mark | _Set]"]):
         return pa.table({**columns, "content": fixed})
 
     def _read(self, table: pa.Table | None) -> Columns:
-        return _columns(table)
+        return _read_columns(table)
 
     def _apply(self, columns: Columns) -> Columns:
         folding = _Folding(*columns)
         for edit in self._edits:
             folding.take(edit)
-        return folding.finished()
+        return folding.finish()
 
 
 class _Folding:
@@ -192,26 +192,26 @@ class _Folding:
 
     def take(self, edit: _Row | _Mark | _Set) -> None:
         if isinstance(edit, _Row):
-            # A fork has the same edit in its list: what is worked in here must not show there.
-            row = _Row(dict(edit.numbers), edit.content, edit.again)
-            if row.again:
+            # Forks share the edit, so it must not change.
+            row = _Row(dict(edit.numbers), edit.content, edit.restored)
+            if row.restored:
                 self._copy_marks(row)
             self._new.append(row)
         elif isinstance(edit, _Set):
-            place = edit.number - 1 - len(self._contents)
-            if place < 0:
+            index = edit.number - 1 - len(self._contents)
+            if index < 0:
                 self._numbers[edit.column][edit.number - 1] = edit.value
             else:
-                self._new[place].numbers[edit.column] = edit.value
+                self._new[index].numbers[edit.column] = edit.value
         else:
             self._mark(edit)
 
-    def finished(self) -> Columns:
+    def finish(self) -> Columns:
         new = self._new
         for name, kind in _NUMBERS.items():
             values = np.array([row.numbers[name] for row in new], kind)
             self._numbers[name] = np.concatenate([self._numbers[name], values])
-        contents = _keys(b"".join(row.content for row in new))
+        contents = _split_digests(b"".join(row.content for row in new))
         return self._numbers, np.concatenate([self._contents, contents])
 
     def _copy_marks(self, row: _Row) -> None:
@@ -220,43 +220,43 @@ class _Folding:
             if other.content == row.content:
                 row.numbers.update({name: other.numbers[name] for name in _MARKS})
                 return
-        for same in _equal(self._contents, row.content)[-1:]:
+        for same in _find_content(self._contents, row.content)[-1:]:
             row.numbers.update({name: int(self._numbers[name][same]) for name in _MARKS})
 
     def _mark(self, mark: _Mark) -> None:
-        rows = _equal(self._contents, mark.content)
+        rows = _find_content(self._contents, mark.content)
         old = {name: self._numbers[name][rows] for name in _MARKS}
-        for name, values in _marked(old, mark).items():
+        for name, values in _apply_mark(old, mark).items():
             self._numbers[name][rows] = values
         for row in self._new:
             if row.content == mark.content:
-                row.numbers.update(_marked(row.numbers, mark))
+                row.numbers.update(_apply_mark(row.numbers, mark))
 
 
-def _marked(old: Mapping[str, Any], mark: _Mark) -> dict[str, Any]:
+def _apply_mark(old: Mapping[str, Any], mark: _Mark) -> dict[str, Any]:
     flag = 1 << mark.bit
     rest = 0xFFFFFFFF ^ flag
     if mark.passed:
         return {"passed": old["passed"] | flag, "failed": old["failed"] & rest}
-    told = {"told": mark.entry}
-    return {"passed": old["passed"] & rest, "failed": old["failed"] | flag, **told}
+    return {"passed": old["passed"] & rest, "failed": old["failed"] | flag, "told": mark.entry}
 
 
-def _columns(table: pa.Table | None) -> Columns:
+def _read_columns(table: pa.Table | None) -> Columns:
     if table is None:
-        return {name: np.empty(0, kind) for name, kind in _NUMBERS.items()}, _keys(b"")
+        return {name: np.empty(0, kind) for name, kind in _NUMBERS.items()}, _split_digests(b"")
     numbers = {name: table[name].to_numpy() for name in _NUMBERS}
     contents = [
-        _keys(chunk.buffers()[1])[chunk.offset :][: len(chunk)] for chunk in table["content"].chunks
+        _split_digests(chunk.buffers()[1])[chunk.offset :][: len(chunk)]
+        for chunk in table["content"].chunks
     ]
-    return numbers, np.concatenate([_keys(b""), *contents])
+    return numbers, np.concatenate([_split_digests(b""), *contents])
 
 
-def _keys(data: bytes | pa.Buffer) -> NDArray[np.uint64]:
-    """Convert digests to rows of four numbers, which compare fast."""
+def _split_digests(data: bytes | pa.Buffer) -> NDArray[np.uint64]:
+    """Split digests into rows of four numbers, which compare fast."""
     return np.frombuffer(data, np.uint64).reshape(-1, 4)
 
 
-def _equal(contents: NDArray[np.uint64], content: bytes) -> NDArray[np.int64]:
-    rows: NDArray[np.int64] = np.flatnonzero((contents == _keys(content)).all(axis=1))
+def _find_content(contents: NDArray[np.uint64], content: bytes) -> NDArray[np.int64]:
+    rows: NDArray[np.int64] = np.flatnonzero((contents == _split_digests(content)).all(axis=1))
     return rows

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 REJECTION = "rejection"
 VACUUM = "vacuum"
 RESERVED_CHECKS = (REJECTION, VACUUM)
-MAX_CHECKS = 31  # bits of a column, less one that stands for "never attested"
+MAX_CHECKS = 31  # bits of a column, less the bit of checks that were never attested
 DISMISS = "dismiss"
-"""The operation of an entry that dismisses rejected sources."""
-BRINGS_BACK = frozenset({"reject", "restore"})
+"""Operation of an entry that dismisses rejected sources."""
+RESTORING_OPERATIONS = frozenset({"reject", "restore"})
 BEGINNING = datetime(1, 1, 1, tzinfo=UTC)
 
 
@@ -55,10 +55,10 @@ class ShardChanges(Protocol):
         added: tuple[Added, ...],
         removed: Iterable[str],
         *,
-        back: bool,
+        restored: bool,
         version: str,
     ) -> None:
-        """Remove shards and insert others; `back`: earlier ones, with their check results."""
+        """Remove shards and insert others; `restored` ones keep their check results."""
 
     def mark(self, entry: int, names: tuple[str, ...], bit: int, *, passed: bool) -> None:
         """Record a check result of shards that were added before."""
@@ -74,10 +74,10 @@ class SnapshotChanges(Protocol):
         totals: Totals,
         content: str,
         *,
-        made_from: int,
-        again: bool,
+        parent: int,
+        restored: bool,
     ) -> None:
-        """Add a snapshot; `again`: its content has the check results that it had before."""
+        """Add a snapshot; a `restored` content keeps its check results."""
 
     def release(self, number: int, time: datetime) -> None:
         """Record when a snapshot lost a reference."""
@@ -95,10 +95,9 @@ class LogState:
 
     `State` has the histories as columns, `Replay` as lists.
 
-    `sidecars` has the entry with the latest digest of a sidecar, where that is not the entry its
-    shard landed with. `uses_sidecars` says whether any entry has digests of sidecars.
-    `open_sources` has, by the path or batch, the entry that rejected or skipped what came from
-    there last, unless it was dismissed.
+    `sidecars` maps each rewritten sidecar to the entry of its latest digest. `uses_sidecars` is
+    True if any entry has digests of sidecars. `open_sources` maps each path or batch to the entry
+    that last rejected or skipped it, unless it was dismissed.
     """
 
     dataset: str = field(kw_only=False)
@@ -125,7 +124,7 @@ class LogState:
     shard_names: DigestIndex = field(default_factory=DigestIndex)
     sidecars: DigestIndex = field(default_factory=DigestIndex)
     uses_sidecars: bool = False
-    landings: SourceIndex = field(default_factory=SourceIndex)
+    appended_sources: SourceIndex = field(default_factory=SourceIndex)
 
     @property
     def name(self) -> str:
@@ -156,7 +155,7 @@ class LogState:
         return -entry if entry < 0 else None
 
     def apply(self, entry: Entry) -> None:
-        """Replay the next entry. Raises CorruptLogError if it cannot be the next."""
+        """Replay the next entry. Raises CorruptLogError for an entry that cannot be next."""
         validate_next_entry(self, entry)
         self.apply_changes(entry)
         if entry.changes_data:
@@ -165,7 +164,7 @@ class LogState:
         self.accept_claims(entry)
 
     def apply_changes(self, entry: Entry) -> None:
-        """Apply what an entry changed, but not its claims."""
+        """Apply the changes of an entry, without its claims."""
         if entry.schema is not None:
             self.schema = entry.schema
         if entry.checks is not None:
@@ -173,22 +172,25 @@ class LogState:
         if (
             entry.added
             and not entry.removed
-            and all(one.at is None for one in entry.added)
-            and entry.operation not in BRINGS_BACK
+            and all(item.at is None for item in entry.added)
+            and entry.operation not in RESTORING_OPERATIONS
         ):
             self.shard_history.append(
-                entry.snapshot, entry.number, tuple(one.shard for one in entry.added)
+                entry.snapshot, entry.number, tuple(item.shard for item in entry.added)
             )
         elif entry.changes_data:
-            back = entry.operation in BRINGS_BACK
-            number = entry.number
             self.shard_history.relist(
-                entry.snapshot, number, entry.added, entry.removed, back=back, version=self.name
+                entry.snapshot,
+                entry.number,
+                entry.added,
+                entry.removed,
+                restored=entry.operation in RESTORING_OPERATIONS,
+                version=self.name,
             )
         self._note_sources(entry)
-        if entry.operation not in BRINGS_BACK:
-            for one in entry.added:
-                self.shard_names.put(get_name_key(one.shard.name), entry.number)
+        if entry.operation not in RESTORING_OPERATIONS:
+            for item in entry.added:
+                self.shard_names.put(get_name_key(item.shard.name), entry.number)
         self._note_sidecars(entry)
         for name in entry.tombstones:
             self.shard_names.put(get_name_key(name), -entry.number)
@@ -208,24 +210,24 @@ class LogState:
                 self.open_sources.put(source.location_key, entry.number)
             else:
                 self.open_sources.remove(source.location_key)
-                self.landings.add(source, entry.number)
+                self.appended_sources.add(source, entry.number)
         for dismissal in list_dismissals(entry):
-            if self.open_sources.get(dismissal.place) == dismissal.entry:
-                self.open_sources.remove(dismissal.place)
+            if self.open_sources.get(dismissal.location_key) == dismissal.entry:
+                self.open_sources.remove(dismissal.location_key)
 
     def add_snapshot(self, entry: Entry) -> None:
         """Add the snapshot of an entry."""
         if self.snapshot:
             self.snapshot_history.release(self.snapshot, entry.time)
         if entry.content is None:
-            raise CorruptLogError(self.name, entry.number, "it makes a snapshot without content")
+            raise CorruptLogError(self.name, entry.number, "snapshot without content")
         self.snapshot_history.add(
             entry.number,
             entry.time,
             entry.totals,
             entry.content,
-            made_from=self._get_parent(entry),
-            again=entry.operation in BRINGS_BACK,
+            parent=self._get_parent(entry),
+            restored=entry.operation in RESTORING_OPERATIONS,
         )
         self.snapshot, self.totals, self.content = entry.snapshot, entry.totals, entry.content
         self.snapshot_entry, self.snapshot_time = entry.number, entry.time
@@ -238,14 +240,15 @@ class LogState:
 
     def apply_results(self, entry: Entry) -> None:
         """Apply the attestations, rejection, tag and pin of an entry."""
-        for told in entry.attestations:
-            bit = self.bits.setdefault(told.check, len(self.bits))
+        for attestation in entry.attestations:
+            check, passed = attestation.check, attestation.passed
+            bit = self.bits.setdefault(check, len(self.bits))
             if bit >= MAX_CHECKS:
                 raise CorruptLogError(self.name, entry.number, f"more than {MAX_CHECKS} checks")
-            if told.content is None:
-                self.shard_history.mark(entry.number, told.shards, bit, passed=told.passed)
+            if attestation.content is None:
+                self.shard_history.mark(entry.number, attestation.shards, bit, passed=passed)
             else:
-                self.snapshot_history.mark(entry.number, told.content, bit, passed=told.passed)
+                self.snapshot_history.mark(entry.number, attestation.content, bit, passed=passed)
         if entry.rejects is not None:
             self.snapshot_history.reject(entry.rejects, entry.number)
             if entry.rejects == self.snapshot:
@@ -254,7 +257,7 @@ class LogState:
         self._move_ref(self.pins, entry.pin, entry.time)
 
     def accept_claims(self, entry: Entry) -> None:
-        """Take over what an entry claims."""
+        """Set the state that an entry claims."""
         if self.published is not None and entry.published != self.published:
             self.snapshot_history.release(self.published, entry.time)
         self.published = entry.published
@@ -272,7 +275,7 @@ class LogState:
 
 @dataclass(slots=True, kw_only=True)
 class State(LogState):
-    """State of a version, whose histories are columns. `checkpoint` is the entry it was read at."""
+    """State of a version with columnar histories. `checkpoint` is the entry of its checkpoint."""
 
     shard_history: ShardHistory = field(default_factory=ShardHistory)
     snapshot_history: SnapshotHistory = field(default_factory=SnapshotHistory)
@@ -280,8 +283,8 @@ class State(LogState):
 
     def get_checks(self, snapshot: int) -> Checks:
         """Return the checks that a snapshot needs."""
-        told = [policy.checks for policy in self.policies if policy.since <= snapshot]
-        return told[-1] if told else Checks()
+        checks = [policy.checks for policy in self.policies if policy.since <= snapshot]
+        return checks[-1] if checks else Checks()
 
     def latest(self) -> SnapshotRow:
         """Return the row of the latest snapshot without check results. Loads no table."""
@@ -300,10 +303,10 @@ class State(LogState):
         Leaves out what a restore or a rejection of the latest snapshot rolled back.
         """
         number = self.snapshot
-        made_from = self.snapshot_history.column("made_from") if number else ()
+        parents = self.snapshot_history.column("made_from") if number else ()
         while number:
             yield number
-            number = int(made_from[number - 1])
+            number = int(parents[number - 1])
 
     def fork(self) -> State:
         """Return a copy that can diverge."""
@@ -315,12 +318,12 @@ class State(LogState):
         )
         other.sources, other.shard_names = self.sources.fork(), self.shard_names.fork()
         other.sidecars, other.open_sources = self.sidecars.fork(), self.open_sources.fork()
-        other.landings = self.landings.fork()
+        other.appended_sources = self.appended_sources.fork()
         return other
 
 
 def list_dismissals(entry: Entry) -> tuple[Dismissal, ...]:
-    """Return what an entry dismisses. Raises CorruptLogError if it cannot be parsed."""
+    """Return the dismissals of an entry. Raises CorruptLogError if they cannot be parsed."""
     if entry.operation != DISMISS:
         return ()
     parameters = entry.read(DismissParameters)
@@ -329,38 +332,35 @@ def list_dismissals(entry: Entry) -> tuple[Dismissal, ...]:
     return parameters.dismissed
 
 
-def validate_next_entry(standing: LogState, entry: Entry) -> None:
+def validate_next_entry(state: LogState, entry: Entry) -> None:
     """Raise CorruptLogError for an entry that cannot be the next one."""
     problem = None
     kind: LogFault = "false-entry"
-    if entry.number != standing.number + 1:
-        problem, kind = f"it stands behind entry {standing.number}", "moved-entry"
-    elif entry.previous != standing.digest:
+    if entry.number != state.number + 1:
+        problem, kind = f"follows entry {state.number}", "moved-entry"
+    elif entry.previous != state.digest:
         kind = "broken-chain"
-        problem = (
-            f"it does not follow entry {standing.number} as that stands here: one of the two was "
-            "forged, replaced or moved"
-        )
-    elif entry.time < standing.time:
-        problem, kind = "it is older than the entry before it", "back-dated-entry"
-    elif entry.snapshot != standing.snapshot + entry.changes_data:
-        problem = f"it says snapshot {entry.snapshot} behind snapshot {standing.snapshot}"
-    elif standing.schema is None and entry.schema is None and entry.operation != "vacuum":
-        problem = "the version has not been created before it"
+        problem = f"does not continue entry {state.number}, one of them was replaced or moved"
+    elif entry.time < state.time:
+        problem, kind = "time before that of the previous entry", "back-dated-entry"
+    elif entry.snapshot != state.snapshot + entry.changes_data:
+        problem = f"invalid snapshot {entry.snapshot} after snapshot {state.snapshot}"
+    elif state.schema is None and entry.schema is None and entry.operation != "vacuum":
+        problem = "no earlier entry created the version"
     elif any(not 1 <= number <= entry.snapshot for number in entry.named_snapshots()):
-        problem = "it names a snapshot that there is not"
+        problem = "refers to an unknown snapshot"
     if problem:
-        raise CorruptLogError(standing.name, entry.number, problem, kind)
+        raise CorruptLogError(state.name, entry.number, problem, kind)
 
 
 def list_rewritten_sidecars(entry: Entry) -> list[str]:
     """List the sidecars in an entry that belong to no shard it adds.
 
-    The digests of the others are found by the entry that their shard landed with.
+    The entry that added a shard has the digests of its other sidecars.
     """
     if not entry.sidecars:
         return []
-    added = {one.shard.name for one in entry.added}
+    added = {item.shard.name for item in entry.added}
     return [name for name in entry.sidecars if get_sidecar_shard(name) not in added]
 
 

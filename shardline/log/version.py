@@ -38,7 +38,7 @@ from shardline.log.model import Checks, CommitInfo, Input
 from shardline.log.parameters import RebuildParameters
 from shardline.log.publication import is_published
 from shardline.log.snapshot import StoredSnapshot
-from shardline.log.state import BRINGS_BACK, REJECTION
+from shardline.log.state import REJECTION, RESTORING_OPERATIONS
 from shardline.release import __version__
 from shardline.schema.schema import Schema
 from shardline.storage import object_uri, open_store, validate_name
@@ -248,7 +248,7 @@ class StoredVersion:
             )
         time = time if time.tzinfo else time.replace(tzinfo=UTC)
         with self._lock:
-            number = self.state.snapshot_history.held_at(time)
+            number = self.state.snapshot_history.at_time(time)
         if number == 0:
             raise SnapshotNotFoundError(
                 f"{self.name}: no snapshot yet at {time.isoformat()}",
@@ -284,7 +284,7 @@ class StoredVersion:
 
     def create(self, schema: Schema, checks: Checks = Checks()) -> Entry | None:
         """Create the version; None if it exists with this schema."""
-        get_no_schema_error(schema, self.name)
+        validate_schema(schema, self.name)
         return self.commit(Create(schema, checks))
 
     def commit(self, change: Change) -> Entry | None:
@@ -347,7 +347,7 @@ class StoredVersion:
             return self.commit(Reject(snapshot, attestations=tuple(attestations), reason=reason))
         lifted = (one for one in told.attestations if one.check == REJECTION and one.passed)
         brought = tuple(one.shard for one in told.added)
-        back = told.operation in BRINGS_BACK
+        back = told.operation in RESTORING_OPERATIONS
         taken = self.state.shard_history.named(told.removed)
         return self.commit(
             Reject(
@@ -409,7 +409,7 @@ class StoredVersion:
         return self.commit(SetPin(pin, number, reason))
 
 
-def get_no_schema_error(schema: object, version: str) -> None:
+def validate_schema(schema: object, version: str) -> None:
     """Raise an error unless a value is a Schema."""
     if not isinstance(schema, Schema):
         raise InvalidTypeError(
@@ -425,7 +425,7 @@ def _last_packing(shards: Iterable[Shard]) -> str | None:
     return None
 
 
-def refuse_no_version(**given: object) -> None:
+def validate_version(**given: object) -> None:
     """Raise an error unless all values, by parameter name, are versions."""
     for parameter, value in given.items():
         if not isinstance(value, StoredVersion):

@@ -30,7 +30,7 @@ from shardline.hints import Hint, Option
 from shardline.log.append_change import Append, AppendBase, RejectSources, Replacement
 from shardline.log.model import Checks
 from shardline.log.parameters import QuarantinedRows, SourceDuplicate
-from shardline.log.version import get_no_schema_error, refuse_no_version
+from shardline.log.version import validate_schema, validate_version
 from shardline.operations.append_task import (
     AppendOptions,
     AppendTask,
@@ -219,7 +219,7 @@ def append(
     Example:
         >>> append(version, ["monday.jsonl", "tuesday.jsonl"], max_quarantined=0.01)
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     version.refresh()
     run = _AppendRun(
         version,
@@ -361,7 +361,7 @@ class _AppendRun:
                 entry = version.commit(change) if written else None
             except TombstonedShardError:
                 version.refresh()
-                if change.exchange.landings:
+                if change.replacement.sources:
                     raise _make_conflict_error(version) from None
                 continue  # As above.
             break
@@ -416,7 +416,7 @@ class _AppendRun:
     def _choose_schema(self, sources: Sequence[RecordSource]) -> Schema:
         """Return the schema of the version; of a new version the declared or inferred one."""
         if self.schema is not None:
-            get_no_schema_error(self.schema, self.version.name)
+            validate_schema(self.schema, self.version.name)
             validate_declared_schema(self.version, self.schema)
         if self.version.exists:
             return self.version.schema
@@ -497,8 +497,8 @@ class _AppendRun:
             digests={
                 source.source.key: source.digest for source in written if source.digest is not None
             },
-            seen=plan.base,
-            exchange=self._build_exchange(replaces) if replaces else Replacement(),
+            base=plan.base,
+            replacement=self._build_exchange(replaces) if replaces else Replacement(),
         )
 
     def _build_exchange(self, replaces: Mapping[str, Sequence[KnownSource]]) -> Replacement:

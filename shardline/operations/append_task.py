@@ -261,7 +261,7 @@ def _write_source(
             receipts.append(make_shard(plan, writer, attempt=task.attempt))
     finally:
         stream.close()
-    reasons = tuple(f"{task.label}, {reason}" for receipt in receipts for reason in receipt.told)
+    reasons = tuple(f"{task.label}, {reason}" for receipt in receipts for reason in receipt.reasons)
     return AppendedSource(
         task.identity,
         tuple(receipt.shard for receipt in receipts if receipt.shard is not None),

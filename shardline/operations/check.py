@@ -15,8 +15,8 @@ from shardline.execution.threads import run_tasks
 from shardline.log.changes import validate_not_tombstoned
 from shardline.log.layers import list_stacks
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation
-from shardline.log.publication import is_in
-from shardline.log.version import refuse_no_version
+from shardline.log.publication import has_check
+from shardline.log.version import validate_version
 from shardline.operations.inspect_shard import (
     get_joinable_bytes,
     inspect_shard,
@@ -110,7 +110,7 @@ def check_version(
     Example:
         >>> check_version(version).ok
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     target = version.find(snapshot)
     required = set(version.state.get_checks(target.number).shard) & set(only)
     intervals = list_shards_to_check(version, target, recheck=recheck, only=only)
@@ -133,7 +133,7 @@ def check_version(
         interval
         for interval, report in zip(intervals, reports, strict=True)
         if any(
-            not is_in(version, interval.ever_passed, check)
+            not has_check(version, interval.ever_passed, check)
             for check in attested & set(_list_failed_checks(report))
         )
     ]
@@ -249,7 +249,7 @@ def list_shards_to_check(
     return [
         interval
         for interval in intervals
-        if recheck or not all(is_in(version, interval.passed, check) for check in required)
+        if recheck or not all(has_check(version, interval.passed, check) for check in required)
     ]
 
 
@@ -270,7 +270,7 @@ def _list_missing_or_truncated(
         interval
         for interval, stack in zip(intervals, list_stacks(snapshot), strict=True)
         if interval.shard.name not in names
-        and (stack.misfit is not None or not all(map(is_whole, stack.layers)))
+        and (stack.mismatch is not None or not all(map(is_whole, stack.layers)))
     ]
 
 
@@ -295,16 +295,20 @@ def list_pending_checks(version: StoredVersion, snapshot: StoredSnapshot) -> set
     )
     passed = [interval.passed for interval in state.shard_history.at(snapshot.number)]
     pending = {
-        check for check in required.shard if not all(is_in(version, bits, check) for bits in passed)
+        check
+        for check in required.shard
+        if not all(has_check(version, bits, check) for bits in passed)
     }
-    return pending | {check for check in required.snapshot if not is_in(version, row.passed, check)}
+    return pending | {
+        check for check in required.snapshot if not has_check(version, row.passed, check)
+    }
 
 
 def _has_failed(version: StoredVersion, snapshot: StoredSnapshot, check: str) -> bool:
     state = version.state
     failed = [interval.failed for interval in state.shard_history.at(snapshot.number)]
     failed.append(state.snapshot_history.get_row(snapshot.number).failed)
-    return any(is_in(version, bits, check) for bits in failed)
+    return any(has_check(version, bits, check) for bits in failed)
 
 
 def _list_attestations(reports: list[ShardReport]) -> Iterable[Attestation]:

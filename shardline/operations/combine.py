@@ -13,7 +13,7 @@ from shardline.errors import InvalidArgumentError, LogError
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
 from shardline.log.model import Checks, Shard
-from shardline.log.version import DerivedFrom, refuse_no_version
+from shardline.log.version import DerivedFrom, validate_version
 from shardline.operations.combine_task import CombineTargets, make_combined_shard
 from shardline.operations.derive import (
     Derivation,
@@ -237,7 +237,7 @@ def plan_combine(
     Reads no record, except for the keys that count the pairs of `on`.
     """
     validate_option_names(plan_combine, options, OPTIONS)
-    refuse_no_version(left=left, right=right, into=into)
+    validate_version(left=left, right=right, into=into)
     spec = CombineSpec.of(**options)
     validate_mode(mode, spec.changed)
     validate_minimum("target_bytes", target_bytes, 1)

@@ -33,7 +33,7 @@ from shardline.pairing.pair_grid import PairEstimate, PairGrid
 from shardline.pairing.pair_plan import PairPlan
 from shardline.readers.virtual_shard import get_combination_side
 from shardline.sidecars.receipt import Receipt
-from shardline.sidecars.row_map import narrow
+from shardline.sidecars.row_map import choose_width
 from shardline.storage.temporary_files import spool_folder
 from shardline.tfrecord.compression import Compression
 
@@ -123,7 +123,9 @@ class CombineTask:
     @property
     def number_bytes(self) -> int:
         """Number of bytes that the number of a record takes, on either side."""
-        return narrow(max(side[-1].first + side[-1].records for side in (self.left, self.right)))
+        return choose_width(
+            max(side[-1].first + side[-1].records for side in (self.left, self.right))
+        )
 
     def at(self, attempt: int) -> CombineTask:
         """Return the task for another attempt."""

@@ -216,8 +216,10 @@ def derive(
             pin_inputs(into, work.origins)
             seen_entries = validate_not_erased(work.origins)
         reused = tuple(target for target in targets if isinstance(target, Shard))
-        computed |= {receipt.shard for receipt in receipts if not receipt.found}
-        recovered = sum(receipt.found and receipt.shard not in computed for receipt in receipts)
+        computed |= {receipt.shard for receipt in receipts if not receipt.is_recovered}
+        recovered = sum(
+            receipt.is_recovered and receipt.shard not in computed for receipt in receipts
+        )
         parameters = replace(
             work.parameters,
             computed=len(receipts) - recovered,

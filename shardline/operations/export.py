@@ -16,7 +16,7 @@ from shardline.codec import JsonObject
 from shardline.errors import FileExistsAlreadyError, ObjectNotFoundError
 from shardline.execution.executor import ThreadExecutor
 from shardline.hints import Hint, Option
-from shardline.log.version import refuse_no_version
+from shardline.log.version import validate_version
 from shardline.operations.rebuild import choose_compression, copy_slices
 from shardline.operations.shard_slice import list_whole_slices
 from shardline.readers.records import list_records
@@ -125,7 +125,7 @@ def export(
     Example:
         export(root["digits/v1"], "digits.tfrecord")
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     path = parse_local_path(path)
     version.refresh()
     source = version.find(snapshot)

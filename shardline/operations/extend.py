@@ -19,7 +19,7 @@ from shardline.errors import (
 )
 from shardline.hints import Hint, Option
 from shardline.log.parameters import ExtendParameters
-from shardline.log.version import refuse_no_version
+from shardline.log.version import validate_version
 from shardline.operations.transform import (
     TransformMode,
     TransformOptions,
@@ -112,7 +112,7 @@ def plan_extend(
 ) -> TransformPlan:
     """Plan `extend`, to look at or to execute. Reads no record."""
     validate_choice("mode", mode, get_args(TransformMode))
-    refuse_no_version(version=version, into=into)
+    validate_version(version=version, into=into)
     udfs = settle_udfs(udfs)
     version.refresh()
     snapshot = version.find(options.get("snapshot", "published"))

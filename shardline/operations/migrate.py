@@ -19,7 +19,7 @@ from shardline.errors import InvalidArgumentError, InvalidTypeError, SchemaMisma
 from shardline.hints import Hint, Option
 from shardline.kernel.columns import is_list
 from shardline.log.parameters import MigrateParameters
-from shardline.log.version import refuse_no_version
+from shardline.log.version import validate_version
 from shardline.operations.transform import TransformPlan, parse_options, transform_inferred_file
 from shardline.operations.transform_records import FIX_CAST_HINT
 from shardline.schema.arrow_types import get_column_type, infer_arrow_feature
@@ -135,7 +135,7 @@ def plan_migration(
     **options: Unpack[TransformOptions],
 ) -> TransformPlan:
     """Plan `migrate`, to look at or to execute. Reads no record."""
-    refuse_no_version(version=version, into=into)
+    validate_version(version=version, into=into)
     version.refresh()
     snapshot = version.find(options.get("snapshot", "published"))
     transform = make_migrate_transform(snapshot.schema, spec)

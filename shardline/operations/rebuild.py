@@ -16,7 +16,7 @@ from shardline.hints import Hint
 from shardline.kernel.types import HEADER_BYTES
 from shardline.log.changes import Replace
 from shardline.log.parameters import RebuildParameters
-from shardline.log.version import DerivedFrom, refuse_no_version
+from shardline.log.version import DerivedFrom, validate_version
 from shardline.operations.derive import (
     Derivation,
     DeriveReport,
@@ -161,7 +161,7 @@ def rebuild(
     Example:
         rebuild(root["digits/v1"], target_bytes=128 * 1024 * 1024)
     """
-    refuse_no_version(version=version, **({} if into is None else {"into": into}))
+    validate_version(version=version, **({} if into is None else {"into": into}))
     version.refresh()
     source = version.find(snapshot)
     parsed = choose_compression(source, compression, into or version)

@@ -18,7 +18,7 @@ from shardline.hints import Hint
 from shardline.log.append_change import DismissSources
 from shardline.log.parameters import Dismissal, RejectParameters, SourceProblem
 from shardline.log.state import RESERVED_CHECKS, list_dismissals
-from shardline.log.version import refuse_no_version
+from shardline.log.version import validate_version
 from shardline.report import Report
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def open_sources(version: StoredVersion) -> OpenSources:
 
     Reads the entries that rejected or skipped them, and no others.
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     locations: dict[int, set[str]] = {}
     for location, entry_number in version.state.open_sources.items():
         locations.setdefault(entry_number, set()).add(location)
@@ -173,13 +173,13 @@ def dismiss(
         >>> dismiss(version, ["landing/broken.jsonl"], reason="sent twice")
         >>> dismiss(version, open_sources(version).duplicates)
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     chosen = _choose_sources(version, sources)
     by_location = {source.source.location_key: source for source in chosen}
     dismissals = [Dismissal(source.source, source.entry) for source in by_location.values()]
     entry = version.commit(DismissSources(dismissals, reason)) if by_location else None
     committed = () if entry is None else list_dismissals(entry)
-    dismissed = tuple(by_location[dismissal.place] for dismissal in committed)
+    dismissed = tuple(by_location[dismissal.location_key] for dismissal in committed)
     return DismissReport(version.name, entry, dismissed, reason)
 
 

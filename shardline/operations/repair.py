@@ -24,8 +24,8 @@ from shardline.hints import Command, Hint, Option
 from shardline.log.changes import Replace
 from shardline.log.model import DERIVING_OPERATIONS, INTEGRITY, Attestation
 from shardline.log.parameters import RepairParameters
-from shardline.log.publication import is_in
-from shardline.log.version import refuse_no_version
+from shardline.log.publication import has_check
+from shardline.log.version import validate_version
 from shardline.operations.check import MAX_DETAIL
 from shardline.operations.inspect_shard import inspect_shard
 from shardline.operations.shard_origin import (
@@ -167,7 +167,7 @@ def repair(
     Example:
         repair(root["digits/v1"], dry_run=True)
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     executor = executor or ThreadExecutor()
     version.refresh()
     chosen = _choose_shards(version, shards)
@@ -327,7 +327,7 @@ def _record_corruption(version: StoredVersion, reports: Sequence[ShardReport]) -
             detail="; ".join(report.problems)[:MAX_DETAIL],
         )
         for report in reports
-        if not is_in(version, intervals[report.shard.name].failed, INTEGRITY)
+        if not has_check(version, intervals[report.shard.name].failed, INTEGRITY)
     ]
     if attestations:
         version.attest(attestations)

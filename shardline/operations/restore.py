@@ -9,7 +9,7 @@ from shardline.errors import TombstonedShardError
 from shardline.log.changes import Restore, build_entry
 from shardline.log.model import CommitInfo
 from shardline.log.snapshot import diff
-from shardline.log.version import DerivedFrom, StoredVersion, refuse_no_version, utc_now
+from shardline.log.version import DerivedFrom, StoredVersion, utc_now, validate_version
 from shardline.provenance.dependencies import list_dependency_layers, list_direct_dependencies
 from shardline.provenance.pins import pin_inputs
 from shardline.release import __version__
@@ -66,7 +66,7 @@ def restore_version(version: StoredVersion, which: str, *, dry_run: bool = False
     Example:
         >>> restore_version(version, "3").entry.snapshot
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     restored, latest = version.find(which), version.latest()
     _validate_dependencies(restored)
     if dry_run:

@@ -25,7 +25,7 @@ from shardline.operations.shard_writer import get_stem, make_stem, split_frames
 from shardline.provenance.catalog import find_all_versions
 from shardline.provenance.log_index import find_added_shard
 from shardline.sidecars.receipt import parse_receipt
-from shardline.sidecars.row_map import NOTHING
+from shardline.sidecars.row_map import NO_RECORD
 from shardline.sidecars.sidecar_reader import SidecarMismatchError, SidecarReader
 from shardline.sources import open_source
 from shardline.sources.source import EncodedChunk
@@ -90,12 +90,12 @@ class OldPositions:
         """Return the old numbers of salvaged records, -1 for unknown ones."""
         read = chunk.chunk if isinstance(chunk, EncodedChunk) else chunk
         if not isinstance(read, RecordChunk) or not len(self.offsets):
-            return np.full(len(frames.rows), NOTHING, np.int64)
+            return np.full(len(frames.rows), NO_RECORD, np.int64)
         block = read.block
         starts = block.starts[frames.rows - block.record] + (block.offset - HEADER_BYTES)
         numbers = np.minimum(np.searchsorted(self.offsets, starts), len(self.offsets) - 1)
         is_known = self.same_size | (frames.rows == numbers)
-        return np.where((self.offsets[numbers] == starts) & is_known, numbers, NOTHING)
+        return np.where((self.offsets[numbers] == starts) & is_known, numbers, NO_RECORD)
 
 
 @dataclass(frozen=True, slots=True)

@@ -439,7 +439,7 @@ def make_shard(plan: ShardPlan, writer: ShardWriter, *, attempt: int = 0) -> Rec
         receipt = read_receipt(plan.store, plan.path(attempt) + RECEIPT)
         if receipt is not None and _is_planned(plan, receipt):
             _note_reused(plan, attempt, receipt)
-            return replace(receipt, found=True)
+            return replace(receipt, is_recovered=True)
         try:
             return _write_shard(plan, writer, attempt)
         except ObjectExistsError:

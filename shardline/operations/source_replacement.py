@@ -23,7 +23,7 @@ from shardline.provenance.log_index import DatasetHistory, LogIndex, VersionHist
 from shardline.provenance.related_rows import list_mappings, spread_rows
 from shardline.provenance.shard_mapping import MappedRows
 from shardline.readers.shard_file import open_shard_file
-from shardline.sidecars.row_map import NOTHING, RowMap, RowMapError
+from shardline.sidecars.row_map import NO_RECORD, RowMap, RowMapError
 from shardline.sidecars.sidecar_reader import SidecarReader
 from shardline.tfrecord.reader import DEFAULT_LIMITS
 
@@ -132,8 +132,8 @@ class _SalvagedMapping:
         SidecarReader(self.version).compare(f"{self.repaired.name}{ROWS}")
         path = self.version.shard_name(self.repaired) + ROWS
         try:
-            for first, old in RowMap(self.version.store, path, self.repaired.records, 1).lots():
-                if (old[:, 0] == NOTHING).any():
+            for first, old in RowMap(self.version.store, path, self.repaired.records, 1).blocks():
+                if (old[:, 0] == NO_RECORD).any():
                     raise self._make_unknown_error()
                 matches = np.isin(old[:, 0], rows).nonzero()[0]
                 yield MappedRows(self.repaired.name, old[matches, 0], first + matches)

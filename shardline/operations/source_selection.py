@@ -111,7 +111,9 @@ class KnownSources:
         `replaced` are sources that the append is about to replace.
         """
         content_hash = hash_content(source)
-        for number in [] if content_hash is None else self._state.landings.find(content_hash):
+        for number in (
+            [] if content_hash is None else self._state.appended_sources.find(content_hash)
+        ):
             for other in self._read(number).by_content.get((source.sha256, source.size), ()):
                 known = KnownSource(other, number)
                 if other.path != source.path and known.key not in replaced and self.contains(known):
@@ -129,14 +131,14 @@ class KnownSources:
         return known.key in self._live
 
     def _iter_location(self, source: Source) -> Iterator[KnownSource]:
-        for number in self._state.landings.find(hash_location(source)):
+        for number in self._state.appended_sources.find(hash_location(source)):
             match = self._read(number).by_location.get((source.path, source.batch))
             if match is not None:
                 yield KnownSource(match, number)
 
     def was_replaced(self, known: KnownSource) -> bool:
         """Return True if an effective append of the same path or batch replaced the source."""
-        numbers = self._state.landings.find(hash_location(known.source))
+        numbers = self._state.appended_sources.find(hash_location(known.source))
         if numbers[-1:] <= [known.entry]:
             return False
         return any(

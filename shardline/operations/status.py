@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shardline.log.parameters import RejectParameters
 from shardline.log.publication import list_published
 from shardline.log.state import REJECTION, VACUUM
-from shardline.log.version import refuse_no_version
+from shardline.log.version import validate_version
 from shardline.operations.rejected_sources import open_sources
 from shardline.report import Report, to_json_value
 from shardline.text import format_count
@@ -100,7 +100,7 @@ def get_status(version: StoredVersion) -> VersionStatus:
     Example:
         >>> get_status(version).published
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     state = version.state
     published = version.published() if state.published else None
     first = max((state.published or 0) + 1, state.snapshot - MAX_SNAPSHOTS + 1)

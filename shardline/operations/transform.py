@@ -419,7 +419,7 @@ class TransformPlan:
         """Raise InvalidRecordsError if too many records are missing."""
         rows = sum(receipt.end for receipt in receipts)
         bad = sum(receipt.refused_rows for receipt in receipts)
-        reasons = [reason for receipt in receipts for reason in receipt.told]
+        reasons = [reason for receipt in receipts for reason in receipt.reasons]
         hint = _get_hint(self.operation, self.mode)
         validate_lost_share(
             self.into.name, reasons, bad, rows, share=self.max_quarantined, hint=hint
@@ -442,7 +442,7 @@ def make_transformed_shard(task: TransformTask, running: TaskContext) -> Receipt
     """Write the shard of a task, or find it written."""
     plan = replace(task.plan, hash_in_thread=running.workers > 1 and task.mode == "rewrite")
     receipt = make_shard(plan, _TransformShardWriter(task, running), attempt=task.attempt)
-    return replace(receipt, told=tuple(f"{plan.label}, {reason}" for reason in receipt.told))
+    return replace(receipt, reasons=tuple(f"{plan.label}, {reason}" for reason in receipt.reasons))
 
 
 @dataclass(frozen=True, slots=True)

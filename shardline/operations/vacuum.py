@@ -410,7 +410,9 @@ def _list_shard_candidates(
 
     def choose(state: State) -> dict[str, VacuumReason]:
         released = run.evidence.get_release_times(state, run.now)
-        free = find_unreferenced(state, run.now, run.retention, but=ignored_pins, released=released)
+        free = find_unreferenced(
+            state, run.now, run.retention, ignored_pins=ignored_pins, released=released
+        )
         free_of_erased = _list_unneeded_erased(state, dependencies) if erased else set()
         known = set(state.shard_history.names().to_pylist())
         chosen: dict[str, VacuumReason] = {}
@@ -473,7 +475,7 @@ def _list_unneeded_erased(state: State, dependencies: Dependencies) -> set[str]:
     now, retention = dependencies.now, dependencies.retention
     pins = {pin for pin in state.pins if parse_pin_holder(pin) is not None}
     released = dependencies.get_release_times(state, erased=True)
-    free = find_unreferenced(state, now, retention, but=pins, released=released)
+    free = find_unreferenced(state, now, retention, ignored_pins=pins, released=released)
     return free.difference(
         *dependencies.get_needs_by_holder(dependencies.get_version(state.name)).values()
     )

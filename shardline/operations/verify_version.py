@@ -10,7 +10,7 @@ from shardline.errors import CorruptLogError, ShardlineError
 from shardline.execution.task_groups import group_small_tasks
 from shardline.execution.threads import run_tasks
 from shardline.log.layers import list_stacks
-from shardline.log.version import refuse_no_version
+from shardline.log.version import validate_version
 from shardline.operations.inspect_shard import (
     get_joinable_bytes,
     inspect_shard,
@@ -94,7 +94,7 @@ def verify_version(
     Example:
         >>> verify_version(version, "published").ok
     """
-    refuse_no_version(version=version)
+    validate_version(version=version)
     log = None if quick else verify_log(version.log)
     try:
         target = version.find(snapshot)

@@ -14,7 +14,7 @@ from shardline.log.parameters import (
     MigrateParameters,
     StoredUDF,
 )
-from shardline.log.publication import is_in
+from shardline.log.publication import has_check
 from shardline.log.version import StoredVersion
 from shardline.pairing.combine_spec import UNKNOWN_FUNCTION, list_arguments, list_stored_udfs
 from shardline.provenance.consumers import list_consumers
@@ -258,7 +258,9 @@ def get_repair_command(version: StoredVersion, damaged: Iterable[Shard]) -> Comm
 def list_corrupt_shards(version: StoredVersion) -> list[Shard]:
     """Return the shards of the latest snapshot that the log marks as corrupt."""
     intervals = version.state.shard_history.at(version.state.snapshot)
-    return [interval.shard for interval in intervals if is_in(version, interval.failed, INTEGRITY)]
+    return [
+        interval.shard for interval in intervals if has_check(version, interval.failed, INTEGRITY)
+    ]
 
 
 def is_derived(version: StoredVersion, shard: Shard) -> bool:

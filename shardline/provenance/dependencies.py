@@ -151,7 +151,9 @@ class Dependencies:
         """Return the shards of retained snapshots that vacuum has not announced."""
         state = version.state
         times = self.get_release_times(state)
-        snapshots = find_retained(state, self.now, self.retention, but=ignored_pins, released=times)
+        snapshots = find_retained(
+            state, self.now, self.retention, ignored_pins=ignored_pins, released=times
+        )
         shards = {
             interval.shard.name: interval.shard
             for number in snapshots.tolist()

@@ -90,7 +90,7 @@ class _LogRecord:
                 yield int(found[1]), leaf
             elif found := CHECKPOINT_NAME.fullmatch(leaf):
                 yield int(found[1]), leaf
-        if hinted := self.log.hinted():
+        if hinted := self.log.read_hint():
             yield hinted, "newest-checkpoint.json"
 
     def _without(self, number: int, by: str) -> MissingEvidence:

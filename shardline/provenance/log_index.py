@@ -479,12 +479,23 @@ def get_base_shard(entry: Entry, position: int) -> str:
 
 
 def find_added_shard(version: StoredVersion, shard: Shard) -> tuple[Entry, Shard]:
-    """Return the entry that added a shard, and the shard; for a repaired shard, the original."""
-    interval = version.state.shard_history.named([shard.name])[shard.name]
+    """Return the entry that added a shard, and the shard; for a repaired shard, the original.
+
+    Raises TraceGapError if a repair does not name an earlier shard.
+    """
+    history = version.state.shard_history
+    interval = history.named([shard.name])[shard.name]
     entry = version.log.entry(interval.added_entry)
-    if entry.operation == "repair":
-        old = entry.read(RepairParameters).shard
-        return find_added_shard(version, version.state.shard_history.named([old])[old].shard)
+    while entry.operation == "repair":
+        name = entry.read(RepairParameters).shard
+        original = history.named([name]).get(name)
+        if original is None or original.added_entry >= entry.number:
+            raise TraceGapError(
+                f"entry {entry.number} of {entry.label}: unknown original of the repaired shard",
+                path=interval.shard.name,
+                version=entry.label,
+            )
+        interval, entry = original, version.log.entry(original.added_entry)
     return entry, interval.shard
 
 

@@ -186,7 +186,7 @@ def _list_pair_mappings(history: DatasetHistory, entry: Entry) -> Iterator[PairM
 def _open_row_map(version: VersionHistory, shard: Shard) -> RowMap:
     """Open a row map that is the committed one, and intact to its end."""
     row_map = open_row_map(version, shard)
-    for _ in row_map.lots():
+    for _ in row_map.blocks():
         pass
     return row_map
 

@@ -18,7 +18,7 @@ from shardline.provenance.shard_mapping import (
     make_pair_mapping,
     map_records_to_rows,
 )
-from shardline.sidecars.row_map import NOTHING, RowMapError
+from shardline.sidecars.row_map import NO_RECORD, RowMapError
 from shardline.sources.source_format import infer_format_from_name
 from shardline.text import format_count
 
@@ -445,8 +445,8 @@ def _map_repaired_down(index: LogIndex, entry: Entry, insides: IntArray) -> Iter
         return
     lost, has_unknown = insides, False
     try:
-        for first, rows in index.row_map(entry.label, repaired, 1).lots():
-            has_unknown |= bool((rows[:, 0] == NOTHING).any())
+        for first, rows in index.row_map(entry.label, repaired, 1).blocks():
+            has_unknown |= bool((rows[:, 0] == NO_RECORD).any())
             hits = np.isin(rows[:, 0], insides).nonzero()[0]
             if len(hits):
                 salvaged = rows[hits, 0]

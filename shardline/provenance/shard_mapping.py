@@ -374,7 +374,7 @@ class SelectedPairMapping(PairMapping):
             for side, position in positions
             if self.cover is None or _is_covered(self.cover, side, position)
         ]
-        for first, numbers in self.row_map.lots() if starts else ():
+        for first, numbers in self.row_map.blocks() if starts else ():
             for side, start in starts:
                 records = numbers[:, side] - start
                 pairs = np.flatnonzero(np.isin(records, rows) & (numbers[:, side] >= 0))
@@ -384,7 +384,7 @@ class SelectedPairMapping(PairMapping):
     def list_records(self, pairs: IntArray | None = None) -> Iterator[tuple[IntArray, IntArray]]:
         """Yield pairs with the numbers of their two records, -1 for a record without a match."""
         if pairs is None:
-            for first, numbers in self.row_map.lots():
+            for first, numbers in self.row_map.blocks():
                 yield np.arange(first, first + len(numbers)), self._count_from_zero(numbers)
         else:
             found = [self.row_map.find(pair) for pair in pairs.tolist()]

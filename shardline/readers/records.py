@@ -200,9 +200,9 @@ def list_needed_layers(
 def _select_needed_layers(
     snapshot: StoredSnapshot, stack: Stack, keys: set[FeatureKey]
 ) -> tuple[Layer, ...]:
-    if stack.misfit is not None:
+    if stack.mismatch is not None:
         raise UnreadableSnapshotError(
-            f"{snapshot}: overlay does not fit its base: {stack.misfit}",
+            f"{snapshot}: overlay does not fit its base: {stack.mismatch}",
             code="layer-mismatch",
             hint=Hint.of(
                 "run ",

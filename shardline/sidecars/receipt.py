@@ -1,7 +1,7 @@
 """Receipt of a shard: the source rows that its records came from.
 
-It is written when the shard is complete, so that a stopped append can resume after it. It is kept
-because it gives the source row of each record.
+A receipt is written when its shard is complete, so that a stopped append can resume after it. It is
+kept because it gives the source row of each record.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def parse_spans(spans: Sequence[object], subject: str) -> tuple[Span, ...]:
 
 def _parse_span(span: object, subject: str) -> Span:
     if not isinstance(span, list) or len(span) != 2 or not all(type(n) is int for n in span):
-        raise ValueError(f"{subject}: expected two numbers")
+        raise ValueError(f"{subject}: expected two integers")
     if not 0 <= span[0] <= span[1]:
-        raise ValueError(f"{subject}: a span ends before it begins")
+        raise ValueError(f"{subject}: invalid span {span}")
     return span[0], span[1]
 
 
@@ -49,16 +49,16 @@ _Spans = Annotated[tuple[Span, ...], Converter(list, _encode_spans, parse_spans)
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonObject):
-    """Part of a source: the first of its `rows` and the end, and the shard of their records.
+    """Rows of a source, from the first to the end, and the shard of their records.
 
-    `shard` is None if no row gave a record. `refused` has the rows that gave none, as spans of
-    first and last row. `damaged` of these rows are corrupt, and `quarantine` is the file that holds
-    them. `told` has the first reasons. `last` marks the end of the source. `functions` are the
-    source digests of the UDFs that computed the records.
+    `shard` is None if no row gave a record. `refused` has the quarantined rows as spans of first
+    and last row. `damaged` of them are corrupt, `quarantine` is their file, and `reasons` are the
+    first reasons. `last` marks the end of the source. `functions` are the source digests of the
+    UDFs that computed the records.
 
-    Two fields are not written. `found` states that the shard existed already, from a stopped or
-    concurrent writer. `sidecars` has the digests of the receipt and of the files written with it,
-    by name.
+    Two fields are not stored. `is_recovered` is True if the shard existed already, from a stopped
+    or concurrent writer. `sidecars` has the digests of the receipt and of the files written with
+    it, by name.
     """
 
     json_label: ClassVar = "a receipt"
@@ -69,19 +69,19 @@ class Receipt(JsonObject):
     refused: _Spans = field(default=(), metadata=stored(required=True))
     damaged: Count = field(default=0, metadata=stored(required=True))
     quarantine: str | None = field(default=None, metadata=stored(required=True))
-    told: tuple[str, ...] = field(default=(), repr=False, metadata=stored(missing=()))
+    reasons: tuple[str, ...] = field(default=(), repr=False, metadata=stored("told", missing=()))
     functions: tuple[str, ...] = ()
-    found: bool = field(default=False, compare=False, metadata=not_stored())
+    is_recovered: bool = field(default=False, compare=False, metadata=not_stored())
     sidecars: Json = field(default_factory=dict, compare=False, repr=False, metadata=not_stored())
 
     @property
     def first(self) -> int:
-        """The first row."""
+        """First row."""
         return self.rows[0]
 
     @property
     def end(self) -> int:
-        """The row after the last."""
+        """Row after the last."""
         return self.rows[1]
 
     @property
@@ -90,9 +90,9 @@ class Receipt(JsonObject):
         return sum(last - first + 1 for first, last in self.refused)
 
     def counts(self, records: int) -> bool:
-        """Return True if all rows but the quarantined ones gave a record.
+        """Return True if all rows but the quarantined rows gave a record.
 
-        Counting then gives the row of each record.
+        The row of each record then follows from its number.
         """
         return not self.damaged and self.end - self.first - self.refused_rows == records
 
@@ -102,7 +102,7 @@ class Receipt(JsonObject):
 
 
 def read_receipt(store: Store, name: str) -> Receipt | None:
-    """Read a receipt. None if the receipt, or a file that it names, is missing or corrupt."""
+    """Read a receipt. Returns None if it or a file that it names is missing or corrupt."""
     (data,) = store.read_many([name])
     if data is None:
         return None
@@ -110,7 +110,7 @@ def read_receipt(store: Store, name: str) -> Receipt | None:
     # The committed digest is that of these exact bytes.
     if receipt is None or receipt.encode() != data or not _matches(store, name, receipt):
         return None
-    return replace(receipt, sidecars=_digests(store, name, receipt))
+    return replace(receipt, sidecars=_hash_sidecars(store, name, receipt))
 
 
 def parse_receipt(data: bytes | None) -> Receipt | None:
@@ -121,7 +121,7 @@ def parse_receipt(data: bytes | None) -> Receipt | None:
         return None
 
 
-def _digests(store: Store, name: str, receipt: Receipt) -> Json:
+def _hash_sidecars(store: Store, name: str, receipt: Receipt) -> Json:
     """Hash an existing receipt and the files that were written with it."""
     folder, _, leaf = name.rpartition("/")
     shard = leaf.removesuffix(RECEIPT) if receipt.shard is None else receipt.shard.name
@@ -137,10 +137,10 @@ def _digests(store: Store, name: str, receipt: Receipt) -> Json:
 
 
 def _decode(data: bytes) -> Receipt:
-    told = canonical.decode(data.removesuffix(b"\n"))
-    if not isinstance(told, dict) or told.pop("digest", None) != canonical.sha256(told):
-        raise ValueError("it does not match its digest")
-    return Receipt.from_dict(told)
+    payload = canonical.decode(data.removesuffix(b"\n"))
+    if not isinstance(payload, dict) or payload.pop("digest", None) != canonical.sha256(payload):
+        raise ValueError("digest mismatch")
+    return Receipt.from_dict(payload)
 
 
 def _matches(store: Store, name: str, receipt: Receipt) -> bool:

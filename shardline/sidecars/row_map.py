@@ -1,7 +1,8 @@
 """Row map of a shard: the source records or rows of each of its records.
 
-It is written if counting is not enough: for selected pairs, text with blank lines, or a salvaged
-shard. All entries have the same width, so an entry is found by its position.
+A shard has a row map if its rows do not follow from the record numbers: for selected pairs, text
+with blank lines, or a salvaged shard. All entries have the same width, so an entry is found by its
+position.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from shardline.storage import Store
     from shardline.storage.store import ObjectWriter
 
-NOTHING = -1
-"""No record: the right side of a record without a match."""
+NO_RECORD = -1
+"""Entry without a record: the right side of a record without a match."""
 _MAGIC = b"SHARDRM1"
 _HEADER = struct.Struct("<8sBBHI")
 _BLOCK = 512
@@ -38,9 +39,9 @@ class RowMapError(ShardlineError):
     code = "corrupt-row-map"
 
 
-def narrow(most: int) -> int:
-    """Return the number of bytes per number, for numbers below `most`."""
-    return 4 if most < 2**32 else 8
+def choose_width(limit: int) -> int:
+    """Return the number of bytes per number, for numbers below `limit`."""
+    return 4 if limit < 2**32 else 8
 
 
 class RowMapWriter:
@@ -57,15 +58,15 @@ class RowMapWriter:
         self._write(head + struct.pack("<I", kernel.crc32c(head)))
 
     def add(self, *numbers: IntArray) -> None:
-        """Add the entries of some records: an array of numbers per column. -1 means none."""
+        """Add the entries of several records: an array per column. -1 means none."""
         rows = np.stack(numbers, axis=1)
         self._left += rows.astype(f"<i{self._width}").tobytes()
         size = _BLOCK * self._columns * self._width
-        done = 0
-        while len(self._left) - done >= size:
-            self._write_block(self._left[done : done + size])
-            done += size
-        self._left = self._left[done:]
+        written = 0
+        while len(self._left) - written >= size:
+            self._write_block(self._left[written : written + size])
+            written += size
+        self._left = self._left[written:]
 
     def finish(self) -> None:
         """Write the remaining entries."""
@@ -105,10 +106,10 @@ class RowMap:
         width = self._width(self._read((0, _HEADER.size)))
         data = self._read(self._span(block, block + 1, width))
         rows = self._numbers(data, width)
-        return tuple(int(one) for one in rows[record - block * _BLOCK])
+        return tuple(int(number) for number in rows[record - block * _BLOCK])
 
-    def lots(self) -> Iterator[tuple[int, IntArray]]:
-        """Yield all entries in pieces: the number of the first record, and rows of numbers.
+    def blocks(self) -> Iterator[tuple[int, IntArray]]:
+        """Yield all entries in blocks: the number of the first record, and rows of numbers.
 
         Raises RowMapError if the row map is missing or corrupt.
         """
@@ -118,16 +119,16 @@ class RowMap:
             last = min(first + _BLOCKS_AT_ONCE, blocks)
             data = self._read(self._span(first, last, width))
             size = _BLOCK * self.columns * width + _CRC_BYTES
-            parts = [data[at : at + size] for at in range(0, len(data), size)]
+            parts = [data[start : start + size] for start in range(0, len(data), size)]
             rows = np.concatenate([self._numbers(part, width) for part in parts])
             yield first * _BLOCK, rows
 
     def _span(self, first: int, last: int, width: int) -> tuple[int, int]:
         """Return the offset and size of a range of blocks."""
-        each = self.columns * width
-        size = _BLOCK * each + _CRC_BYTES
+        entry_bytes = self.columns * width
+        size = _BLOCK * entry_bytes + _CRC_BYTES
         records = min(last * _BLOCK, self.records) - first * _BLOCK
-        return _HEADER.size + first * size, records * each + (last - first) * _CRC_BYTES
+        return _HEADER.size + first * size, records * entry_bytes + (last - first) * _CRC_BYTES
 
     def _read(self, span: tuple[int, int]) -> bytes:
         try:
@@ -147,8 +148,8 @@ class RowMap:
 
     def _width(self, head: bytes) -> int:
         magic, columns, width, _, checksum = _HEADER.unpack(head)
-        whole = kernel.crc32c(head[:-_CRC_BYTES]) == checksum
-        if not whole or magic != _MAGIC or columns != self.columns or width not in {4, 8}:
+        is_intact = kernel.crc32c(head[:-_CRC_BYTES]) == checksum
+        if not is_intact or magic != _MAGIC or columns != self.columns or width not in {4, 8}:
             raise RowMapError(f"its row map is corrupt ({self.name})", path=self.name)
         return int(width)
 
@@ -159,4 +160,4 @@ class RowMap:
         # All bits set means none, in 4 bytes as in 8.
         kind = "<u4" if width == 4 else "<i8"
         rows = np.frombuffer(data, kind).astype(np.int64).reshape(-1, self.columns)
-        return np.where(rows == 2**32 - 1, NOTHING, rows) if width == 4 else rows
+        return np.where(rows == 2**32 - 1, NO_RECORD, rows) if width == 4 else rows

@@ -25,7 +25,7 @@ from shardline.operations.extend import extend
 from shardline.operations.rebuild import rebuild
 from shardline.operations.repair import repair
 from shardline.operations.vacuum import vacuum
-from shardline.provenance.log_index import LogIndex
+from shardline.provenance.log_index import LogIndex, TraceGapError, find_added_shard
 from shardline.provenance.row_mapping import SourceRow
 from shardline.sidecars.receipt import Receipt
 from shardline.storage import open_store
@@ -292,7 +292,7 @@ def test_pairs_without_row_map_are_a_trace_gap(tmp_path: Path) -> None:
     (again,) = leaf.hint.commands
     assert again.arguments[:3] == ("combine", "digits/v1@1", "digits/v1@1")
     assert leaf.to_dict()["code"] == leaf.code
-    assert leaf.to_dict()["hint"]["commands"] == [list(again.words())]
+    assert leaf.to_dict()["hint"]["commands"] == [list(again.to_argv())]
     places = trace_descendants(LogIndex(tmp_path / "root"), version.latest(), 3)
     assert [(one.version, one.record) for one in places] == [("digits/v1", 3), ("pairs/v1", None)]
     assert (places[1].code, places[1].hint) == ("row-map-not-found", leaf.hint)
@@ -413,3 +413,21 @@ def test_pairs_of_pairs_are_found_once(tmp_path: Path) -> None:
 def rows_of(step: TraceStep) -> list[SourceRow]:
     """The rows that a record was made of."""
     return [leaf for leaf in step.leaves if isinstance(leaf, SourceRow)]
+
+
+@pytest.mark.parametrize("original", [None, "unknown", "itself"])
+def test_repair_entry_with_unknown_original_raises(tmp_path: Path, original: str | None) -> None:
+    version = Version(tmp_path, "big/v1")
+    version.create(SCHEMA)
+    source = Source("/in.parquet", 1, "0" * 64)
+    old = made_up(version, "old", 3, source=source.key)
+    version.commit(Append(shards=[old], sources=[source]))
+    new = made_up(version, "new", 3)
+    parameters = {None: {}, "unknown": {"shard": "unknown"}, "itself": {"shard": new.name}}[
+        original
+    ]
+    version.commit(
+        Replace(removed=[old.name], added=[new], operation="repair", parameters=parameters)
+    )
+    with raises(TraceGapError, code="origin-not-recorded", path=new.name, version="big/v1"):
+        find_added_shard(version, new)

@@ -13,9 +13,9 @@ from shardline.log.publication import PublicationTracker, ReplayedShard, Replaye
 from shardline.log.shard_history import LIVE
 from shardline.log.state import (
     BEGINNING,
-    BRINGS_BACK,
     MAX_CHECKS,
     REJECTION,
+    RESTORING_OPERATIONS,
     VACUUM,
     Policy,
     content_digest,
@@ -38,7 +38,7 @@ class Replay:
     """What the entries so far amount to.
 
     `live` are the shards of the newest snapshot in order, `rows` all that ever were in the list,
-    `named` the same by their names, `made` the snapshots. `sources` and `shard_names` tell the
+    `named` the same by their names, `snapshots` all snapshots. `sources` and `shard_names` tell the
     entries by which these landed, or negative, were rejected or condemned.
     """
 
@@ -60,14 +60,14 @@ class Replay:
         self.live: list[ReplayedShard] = []
         self.rows: list[ReplayedShard] = []
         self.named: dict[str, list[ReplayedShard]] = {}
-        self.made: list[ReplayedSnapshot] = []
+        self.snapshots: list[ReplayedSnapshot] = []
         self.sources: dict[str, int] = {}
         self.open_sources: dict[str, int] = {}
         self.shard_names: dict[str, int] = {}
         self.sidecars: dict[str, int] = {}
         self.uses_sidecars = False
-        self.landings = SourceIndex()
-        self.so_far = PublicationTracker(self.bits, self.made)
+        self.appended_sources = SourceIndex()
+        self.publication = PublicationTracker(self.bits, self.snapshots)
         self._same: dict[str, list[ReplayedSnapshot]] = {}
         self._digests: list[bytes] = []
 
@@ -79,7 +79,7 @@ class Replay:
     @property
     def snapshot(self) -> int:
         """The newest snapshot."""
-        return len(self.made)
+        return len(self.snapshots)
 
     @property
     def checks(self) -> Checks:
@@ -119,7 +119,7 @@ class Replay:
         self._mark(entry)
         published = self.published
         if may_publish(entry, self.checks):
-            published = self.so_far.latest()
+            published = self.publication.latest()
         wrong = []
         if entry.totals != self.totals:
             wrong.append("totals")
@@ -132,22 +132,22 @@ class Replay:
         self.stand(entry)
         return [
             *false,
-            *(f"its {name!r} is not what the entries up to it amount to" for name in wrong),
+            *(f"false claim: {name!r} differs from the replay" for name in wrong),
         ]
 
     def _unfit(self, entry: Entry) -> Iterator[str]:
         """Shards that no commit would have let in."""
-        back = entry.operation in BRINGS_BACK
+        back = entry.operation in RESTORING_OPERATIONS
         for one in entry.added:
             shard, known = one.shard, self.named.get(one.shard.name)
             if back and known and known[-1].shard != shard:
-                yield f"it brings back shard {shard.name} as another than it was"
+                yield f"restored shard {shard.name} differs from the original"
             if shard.owner != self.version:
-                yield f"it adds shard {shard.name}, which belongs to another version"
+                yield f"added shard {shard.name} belongs to another version"
             if (taken := self.condemned_in(shard.name)) is not None:
-                yield f"it adds shard {shard.name}, which vacuum took in entry {taken}"
+                yield f"added shard {shard.name} was tombstoned in entry {taken}"
             if known and known[-1].until == LIVE and shard.name not in entry.removed:
-                yield f"it adds shard {shard.name}, which is there already"
+                yield f"added shard {shard.name} is live already"
 
     def _change(self, entry: Entry) -> None:
         if entry.schema is not None:
@@ -155,7 +155,7 @@ class Replay:
             self.fingerprint = entry.schema.fingerprint
         if entry.checks is not None:
             self.policies += (Policy(self.snapshot + 1, entry.checks),)
-            self.so_far.require(self.snapshot + 1, entry.checks)
+            self.publication.require(self.snapshot + 1, entry.checks)
         if entry.changes_data:
             self._list(entry)
         for source in entry.sources:
@@ -165,10 +165,10 @@ class Replay:
                 self.open_sources[source.location_key] = entry.number
             else:
                 self.open_sources.pop(source.location_key, None)
-                self.landings.add(source, entry.number)
+                self.appended_sources.add(source, entry.number)
         for dismissal in list_dismissals(entry):
-            if self.open_sources.get(dismissal.place) == dismissal.entry:
-                del self.open_sources[dismissal.place]
+            if self.open_sources.get(dismissal.location_key) == dismissal.entry:
+                del self.open_sources[dismissal.location_key]
         if entry.sidecars:
             self.uses_sidecars = True
             self.sidecars.update(dict.fromkeys(list_rewritten_sidecars(entry), entry.number))
@@ -178,7 +178,7 @@ class Replay:
 
     def _list(self, entry: Entry) -> None:
         """Bring shards into the list, and take others out."""
-        back = entry.operation in BRINGS_BACK
+        back = entry.operation in RESTORING_OPERATIONS
         if entry.removed or back or not self._comes_behind(entry):
             self._relist(entry, back=back)
         else:
@@ -199,7 +199,7 @@ class Replay:
         self._put(rows)
         self.live += rows
         self._sum_up(len(self.live) - len(rows))
-        self.so_far.appended(rows)
+        self.publication.add_shards(rows)
 
     def _relist(self, entry: Entry, *, back: bool) -> None:
         removed = set(entry.removed)
@@ -207,7 +207,7 @@ class Replay:
             row for row in self.live if row.shard.name not in removed
         ]
         if len(self.live) - len(after) != len(removed):
-            raise CorruptLogError(self.name, entry.number, "it removes shards that are not there")
+            raise CorruptLogError(self.name, entry.number, "it removes shards that are not live")
         for one in sorted(entry.added, key=lambda one: LIVE if one.at is None else one.at):
             known = self.named.get(one.shard.name) if back else None
             item: ReplayedShard | Shard = known[-1] if known else one.shard
@@ -218,7 +218,7 @@ class Replay:
         for row in self.live[kept:]:
             row.until = entry.snapshot
         rows = [
-            item.again(entry.snapshot, LIVE)
+            item.reopen(entry.snapshot, LIVE)
             if isinstance(item, ReplayedShard)
             else ReplayedShard(item, entry.snapshot, LIVE, entry.number)
             for item in after[kept:]
@@ -226,7 +226,7 @@ class Replay:
         self._put(rows)
         self.live[kept:] = rows
         self._sum_up(kept)
-        self.so_far.relisted()
+        self.publication.reset_count()
 
     def _put(self, rows: Sequence[ReplayedShard]) -> None:
         self.rows += rows
@@ -250,14 +250,14 @@ class Replay:
         self.content = last.hex()
 
     def _hold(self, entry: Entry) -> None:
-        if self.made:
-            self.made[-1].unreferenced = entry.time
+        if self.snapshots:
+            self.snapshots[-1].unreferenced = entry.time
         made = ReplayedSnapshot(entry.snapshot, entry.number, entry.time)
         made.digest = entry.digest
         made.totals, made.content = self.totals, self.content or ""
         made.parent = self._made_from(entry)
         same = self._same.setdefault(made.content, [])
-        if same and entry.operation in BRINGS_BACK:
+        if same and entry.operation in RESTORING_OPERATIONS:
             other = same[-1]
             made.passed, made.failed, made.failed_entry = (
                 other.passed,
@@ -265,8 +265,8 @@ class Replay:
                 other.failed_entry,
             )
         same.append(made)
-        self.made.append(made)
-        self.so_far.begin(made.number, self.live)
+        self.snapshots.append(made)
+        self.publication.add_snapshot(made.number, self.live)
 
     def _made_from(self, entry: Entry) -> int:
         if entry.restores is not None:
@@ -287,7 +287,7 @@ class Replay:
                 made.passed, made.failed = _marked(made, bit, passed=told.passed)
                 made.failed_entry = made.failed_entry if told.passed else entry.number
         if entry.rejects is not None:
-            self.made[entry.rejects - 1].rejected = entry.number
+            self.snapshots[entry.rejects - 1].rejected = entry.number
         if entry.tag is not None:
             self._move(self.tags, entry.tag, entry.time)
         if entry.pin is not None:
@@ -307,17 +307,17 @@ class Replay:
                     row.failed_entry = entry
                 if new != old:
                     row.passed, row.failed = new
-                    self.so_far.judged(row, *old)
+                    self.publication.update_shard(row, *old)
 
     def stand(self, entry: Entry) -> None:
         """Take over what an entry claims."""
-        if self.made and self.made[-1].entry == entry.number:
-            self.made[-1].digest = entry.digest
+        if self.snapshots and self.snapshots[-1].entry == entry.number:
+            self.snapshots[-1].digest = entry.digest
         if entry.published != self.published:
             if self.published is not None:
-                self.made[self.published - 1].unreferenced = entry.time
+                self.snapshots[self.published - 1].unreferenced = entry.time
             if entry.published is not None:
-                made = self.made[entry.published - 1]
+                made = self.snapshots[entry.published - 1]
                 made.published = made.published or entry.number
         self.published = entry.published
         self.number, self.digest, self.time = entry.number, entry.digest, entry.time
@@ -325,7 +325,7 @@ class Replay:
     def _move(self, holds: dict[str, Ref], hold: Ref, time: datetime) -> None:
         old = holds.pop(hold.name, None)
         if old is not None and old.snapshot is not None:
-            self.made[old.snapshot - 1].unreferenced = time
+            self.snapshots[old.snapshot - 1].unreferenced = time
         if hold.snapshot is not None:
             holds[hold.name] = hold
 

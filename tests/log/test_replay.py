@@ -189,7 +189,7 @@ class LongHistory:
         oracle.take(entry)
         published = oracle.published
         if may_publish(entry, oracle.checks):
-            published = oracle.so_far.latest()
+            published = oracle.publication.latest()
         entry = replace(
             entry, totals=oracle.totals, content=oracle.content, published=published
         ).sealed()[0]
@@ -259,12 +259,12 @@ def assert_same(replay: Replay, oracle: replay_oracle.Replay) -> None:
         assert getattr(replay, name) == getattr(oracle, name), name
     assert _list_shards(replay.live) == _list_shards(oracle.live)
     assert _list_shards(replay.rows) == _list_shards(oracle.rows)
-    assert _list_snapshots(replay.made) == _list_snapshots(oracle.made)
+    assert _list_snapshots(replay.snapshots) == _list_snapshots(oracle.snapshots)
     assert dict(replay.sources.items()) == oracle.sources
     assert dict(replay.open_sources.items()) == oracle.open_sources
     names = {get_name_key(name): number for name, number in oracle.shard_names.items()}
     assert dict(replay.shard_names.items()) == names
-    assert replay.landings.to_table().equals(oracle.landings.to_table())
+    assert replay.appended_sources.to_table().equals(oracle.appended_sources.to_table())
 
 
 def check_history(seed: int, entries: int) -> None:

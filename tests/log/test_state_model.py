@@ -29,7 +29,7 @@ from shardline.log.changes import (
 from shardline.log.checkpoint import matches_replay
 from shardline.log.model import Added, Attestation, Checks, CommitInfo, Totals
 from shardline.log.publication import is_published, list_published
-from shardline.log.snapshot_history import microseconds
+from shardline.log.snapshot_history import to_microseconds
 from shardline.log.state import REJECTION, get_name_key
 from shardline.log.version import utc_now
 from shardline.operations.verify_log import read_verified_log
@@ -204,7 +204,7 @@ class Model:
         holds |= {("published", published)} if published else set()
         holds |= {("head", len(self.snapshots))} if self.snapshots else set()
         for _, number in self.holds - holds:
-            self.snapshots[number - 1].released = microseconds(entry.time)
+            self.snapshots[number - 1].released = to_microseconds(entry.time)
         self.holds = holds
 
 
@@ -615,7 +615,7 @@ def play_out(draw: DataObject, policy: Checks, steps: int) -> None:
     proved = read_verified_log(log)
     assert (proved.report.problems, proved.whole) == ((), True)
     assert matches_replay(proved.ledger, replayed)
-    gate = proved.ledger.so_far
+    gate = proved.ledger.publication
     published = [gate.is_published(number + 1) for number in range(replayed.snapshot)]
     assert published == list_published(replayed).tolist()
 

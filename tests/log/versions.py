@@ -35,7 +35,14 @@ SCHEMA = Schema((Feature("x", "int64"),))
 OTHER_SCHEMA = Schema((Feature("y", "float"),))
 CHECKS = Checks(("integrity", "schema"))
 TABLES = (
-    *("shard_history", "snapshot_history", "sources", "open_sources", "shard_names", "landings"),
+    *(
+        "shard_history",
+        "snapshot_history",
+        "sources",
+        "open_sources",
+        "shard_names",
+        "appended_sources",
+    ),
     "sidecars",
 )
 WITH_SNAPSHOT_CHECK = Checks(("integrity", "schema"), ("counts",))

@@ -253,11 +253,15 @@ def test_erase_clears_reasons_in_the_receipt(tmp_path: Path) -> None:
     name = version.shard_name(shard) + RECEIPT
     before = parse_receipt(version.store.read(name))
     assert before is not None
-    assert before.told
+    assert before.reasons
     erase(tmp_path / "root", "digits", key="id", values=[5])
     after = parse_receipt(version.store.read(name))
     assert after is not None
-    assert (after.told, after.quarantine, after.refused) == ((), before.quarantine, before.refused)
+    assert (after.reasons, after.quarantine, after.refused) == (
+        (),
+        before.quarantine,
+        before.refused,
+    )
 
 
 def test_rows_refused_by_extend_of_another_dataset_are_asked(tmp_path: Path) -> None:

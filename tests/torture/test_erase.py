@@ -98,7 +98,7 @@ def struck(folder: Path) -> tuple[list[int], bool]:
     receipt = parse_receipt((folder / "root" / name).read_bytes())
     assert receipt is not None, "the receipt is torn"
     assert (receipt.refused, receipt.quarantine) == (((1, 2),), f"digits/quarantine/{path.name}")
-    return rows, bool(receipt.told)
+    return rows, bool(receipt.reasons)
 
 
 def judge_struck(folder: Path, outcome: Outcome) -> None:

@@ -16,7 +16,7 @@ from shardline.cli.options import Duration, format_duration, json_option, root_o
 from shardline.cli.output import Table
 from shardline.cli.progress import show_count_progress
 from shardline.cli.references import is_reference, open_root, raise_not_found, render_next_command
-from shardline.text import age, escape_text, format_bytes, format_count
+from shardline.text import escape_text, format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -197,7 +197,11 @@ def _print_group(why: str, files: list[VacuumCandidate], shown: int) -> None:
         now = datetime.now(UTC)
         table = Table("file", "size", "age", right=("size", "age"), wide="file")
         for file in files[:shown]:
-            row = (escape_text(file.name), format_bytes(file.bytes), age(now - file.modified))
+            row = (
+                escape_text(file.name),
+                format_bytes(file.bytes),
+                format_age(now - file.modified),
+            )
             table.add_row(*row)
         table.print()
     if len(files) > shown:

@@ -28,7 +28,7 @@ from shardline.dagster.expectations.suite import read_suite
 from shardline.dagster.expectations.suite_check import check_expectations, has_failing_rows
 from shardline.errors import CorruptLogError, InvalidArgumentError, ShardlineError
 from shardline.log.model import INTEGRITY, SCHEMA, Attestation, Checks, Shard
-from shardline.log.publication import is_in
+from shardline.log.publication import has_check
 from shardline.operations.check import (
     SHARD_CHECKS,
     CheckReport,
@@ -171,7 +171,7 @@ class CheckRun:
         """
         number = self.snapshot.number
         row = self.version.state.snapshot_history.get_row(number)
-        if is_in(self.version, row.passed, EXPECTATIONS) or self.snapshot.rejected:
+        if has_check(self.version, row.passed, EXPECTATIONS) or self.snapshot.rejected:
             return []
         known = {shard.name for shard in self._last.shards} if self._last is not None else set()
         names = {shard.name for shard in added}
@@ -298,5 +298,7 @@ def _find_same_content(version: Version, content: str, below: int) -> Snapshot |
     for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
         row = timeline.get_row(number)
         if row.content == content:
-            return version.snapshot(number) if is_in(version, row.passed, EXPECTATIONS) else None
+            return (
+                version.snapshot(number) if has_check(version, row.passed, EXPECTATIONS) else None
+            )
     return None

@@ -16,7 +16,7 @@ from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome, strip_suite
 from shardline.log.entry import Entry
 from shardline.log.model import Checks
-from shardline.log.publication import is_in
+from shardline.log.publication import has_check
 from shardline.operations.rejected_sources import DuplicateSource, RejectedSource, open_sources
 from shardline.operations.status import iter_blockers
 from shardline.provenance.dependencies import list_broken_dependencies
@@ -145,12 +145,12 @@ def _list_unrequired_checks(
     of_snapshots = [check for check in declared.snapshot if check not in needed.snapshot]
     intervals = state.shard_history.at(number) if of_shards else []
     for check in of_shards:
-        if not all(is_in(version, interval.passed, check) for interval in intervals):
-            yield check, any(is_in(version, interval.failed, check) for interval in intervals)
+        if not all(has_check(version, interval.passed, check) for interval in intervals):
+            yield check, any(has_check(version, interval.failed, check) for interval in intervals)
     for check in of_snapshots:
         row = state.snapshot_history.get_row(number)
-        if not is_in(version, row.passed, check):
-            yield check, is_in(version, row.failed, check)
+        if not has_check(version, row.passed, check):
+            yield check, has_check(version, row.failed, check)
 
 
 _MAX_APPENDS = 20

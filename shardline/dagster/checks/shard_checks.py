@@ -15,7 +15,7 @@ from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import CheckOutcome
 from shardline.log.entry import Entry
 from shardline.log.model import INTEGRITY, SCHEMA
-from shardline.log.publication import is_in
+from shardline.log.publication import has_check
 from shardline.operations.check import CheckReport
 from shardline.text import format_bytes, format_count
 
@@ -127,7 +127,7 @@ def _list_unread_shards(version: Version, report: CheckReport) -> list[ShardFind
     return [
         ShardFinding(name, "not evaluated: the shard is unreadable")
         for name in names
-        if not is_in(version, known[name].passed, SCHEMA)
+        if not has_check(version, known[name].passed, SCHEMA)
     ]
 
 

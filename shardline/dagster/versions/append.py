@@ -38,7 +38,7 @@ from shardline.dagster.versions.materialization import (
 from shardline.dagster.versions.progress import create_logging_executor
 from shardline.errors import InvalidArgumentError, SchemaMismatchError, SourceError
 from shardline.hints import Hint
-from shardline.log.version import get_no_schema_error
+from shardline.log.version import validate_schema
 from shardline.operations.append import AppendReport, append, validate_declared_schema
 from shardline.operations.append_task import AppendOptions
 from shardline.operations.landing_folder import (
@@ -131,7 +131,7 @@ def appended_version(
     validate_option_names(appended_version, options, VersionOptions.__annotations__)
     with raise_declaration_error(name):
         folders = _parse_folders(landing)
-        get_no_schema_error(schema, name)
+        validate_schema(schema, name)
         target = parse_target("target_bytes", target_bytes)
         AppendOptions(target, Compression(compression), max_quarantined)
         rules = SourceRules(on_duplicate, on_changed)

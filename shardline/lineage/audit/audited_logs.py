@@ -13,7 +13,7 @@ from shardline.log.log import ENTRY_NAME
 from shardline.log.model import INTEGRITY
 from shardline.log.parameters import EraseParameters, RepairParameters
 from shardline.log.replay import Replay
-from shardline.log.state import BRINGS_BACK
+from shardline.log.state import RESTORING_OPERATIONS
 from shardline.operations.verify_log import LogReport, read_verified_log
 from shardline.pairing.coverage import get_coverage
 
@@ -80,7 +80,7 @@ class AuditedLog:
     def snapshot(self, number: int) -> ReplayedSnapshot | None:
         """Return a snapshot, or None if the valid entries do not commit it."""
         known = 1 <= number <= self.replay.snapshot
-        return self.replay.made[number - 1] if known else None
+        return self.replay.snapshots[number - 1] if known else None
 
     def entry(self, number: int) -> Entry | None:
         """Return a valid entry that committed a snapshot, or None."""
@@ -262,7 +262,7 @@ def _replay_publication(log: AuditedLog, snapshot: int, last: int) -> bool:
         if entry.number > last:
             break
         replay.take(entry)
-    return snapshot <= replay.snapshot and replay.so_far.is_published(snapshot)
+    return snapshot <= replay.snapshot and replay.publication.is_published(snapshot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +337,7 @@ def list_shards(log: AuditedLog, since: int) -> list[AuditedShard]:
     returned = {
         added.shard.name: entry.number
         for entry in log.data
-        if entry.number >= since and entry.operation in BRINGS_BACK
+        if entry.number >= since and entry.operation in RESTORING_OPERATIONS
         for added in entry.added
     }
     shards = {}

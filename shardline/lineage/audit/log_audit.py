@@ -56,12 +56,12 @@ def find_log_faults(log: AuditedLog, now: datetime) -> Iterator[Finding]:
             subject = f"checkpoint at {subject}"
         yield log.make_finding(problem.kind, subject, problem.detail, hint, problem.entry)
     replay = log.replay
-    if log.whole and replay.so_far.latest() != replay.published:
+    if log.whole and replay.publication.latest() != replay.published:
         yield log.make_finding(
             "false-entry",
             f"entry {replay.number}",
             f"records {replay.published} as the latest published snapshot, but the attestations "
-            f"publish {replay.so_far.latest()}",
+            f"publish {replay.publication.latest()}",
             Hint.of("to attest again what passes, run ", Command.of("check", log.name)),
             replay.number,
         )

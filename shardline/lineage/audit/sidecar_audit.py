@@ -286,7 +286,7 @@ def _audit_row_map(
         return
     row_map = RowMap(logs.store, f"{shard.path}{ROWS}", shard.shard.records, 1 + is_paired)
     try:
-        for _ in row_map.lots() if read else ():
+        for _ in row_map.blocks() if read else ():
             pass
     except RowMapError as error:
         yield shard.make_finding("damaged-row-map", f"{error}: {loss}", hint, severity="warning")

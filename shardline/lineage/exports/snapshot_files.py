@@ -49,9 +49,9 @@ def list_snapshot_files(snapshot: StoredSnapshot) -> list[SnapshotFile]:
 
 def _iter_files(snapshot: StoredSnapshot) -> Iterator[SnapshotFile]:
     for stack in list_stacks(snapshot):
-        if stack.misfit is not None:
+        if stack.mismatch is not None:
             raise UnreadableSnapshotError(
-                f"{snapshot}: cannot list its files: {stack.misfit}",
+                f"{snapshot}: cannot list its files: {stack.mismatch}",
                 code="layer-mismatch",
                 hint=Hint.of("run ", Command.of("verify", str(snapshot)), ", or choose another"),
                 version=snapshot.version,

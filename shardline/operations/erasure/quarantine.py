@@ -547,5 +547,5 @@ def _iter_cleared_receipts(
     names = [f"{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
     for name, data in zip(names, sidecars.read(names), strict=True):
         receipt = parse_receipt(data)
-        if data and receipt is not None and receipt.told and receipt.quarantine == quarantine:
-            yield sidecars.path(name), (data, replace(receipt, told=()).encode())
+        if data and receipt is not None and receipt.reasons and receipt.quarantine == quarantine:
+            yield sidecars.path(name), (data, replace(receipt, reasons=()).encode())

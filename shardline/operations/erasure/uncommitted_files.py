@@ -116,7 +116,7 @@ def _classify_shard_file(history: DatasetHistory, name: str, leaf: str) -> Uncom
         return "orphan"
     if leaf.endswith(RECEIPT):
         receipt = parse_receipt(history.store.read(name))
-        return None if receipt is not None and not receipt.told else "receipt"
+        return None if receipt is not None and not receipt.reasons else "receipt"
     return "shard"
 
 
