@@ -127,10 +127,15 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The state of a check, and the time of its evaluation, 0 if it was not evaluated."""
+    """The state of a check on the latest materialization of its asset.
+
+    `time` is when it was evaluated, 0 if it was not. `run_id` is the latest run that was to execute
+    it on that materialization, empty if there is none.
+    """
 
     state: CheckState
     time: float = 0.0
+    run_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +213,8 @@ async def _result(loading: LoadingContext, check: dg.AssetCheckKey) -> CheckResu
         return CheckResult(CheckState.MISSING)
     state = _STATES.get(await record.resolve_status(loading), CheckState.MISSING)
     evaluated = state in {CheckState.PASSED, CheckState.FAILED} and record.event is not None
-    return CheckResult(state, record.event.timestamp if evaluated and record.event else 0.0)
+    time = record.event.timestamp if evaluated and record.event else 0.0
+    return CheckResult(state, time, record.run_id)
 
 
 def get_asset_events(
@@ -249,6 +255,12 @@ def get_step_time(instance: dg.DagsterInstance, run_id: str, key: dg.AssetKey) -
         else:
             started = record.timestamp
     return started if ended else 0.0
+
+
+def get_run_tag(instance: dg.DagsterInstance, run_id: str, tag: str) -> str:
+    """Return a tag of a run, empty if the run or the tag is missing."""
+    run = instance.get_run_by_id(run_id)
+    return "" if run is None else run.tags.get(tag, "")
 
 
 def count_runs(instance: dg.DagsterInstance, tag: str, value: str) -> int:

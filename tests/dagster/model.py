@@ -23,9 +23,11 @@ from shardline.dagster.versions.combine import combined_version
 from shardline.dagster.versions.declaration import VersionDefs
 from shardline.dagster.versions.extend import extended_version
 from shardline.dagster.versions.rebuild import rebuilt_version
+from shardline.log.model import INTEGRITY
 from shardline.operations.append import append
 from shardline.operations.landing_folder import LandingFolder, scan_landing_folders
 from shardline.operations.source_selection import OnChanged
+from shardline.operations.status import iter_blockers
 from shardline.schema.schema import Feature
 from shardline.udf import record_udf
 from tests.dagster.platforms import QUIET, SCHEMA, Platform
@@ -176,6 +178,12 @@ class Model:
         state = self.base.state
         return state.published == state.snapshot
 
+    @property
+    def is_corrupt(self) -> bool:
+        """Whether the latest snapshot has a corrupt shard, as far as the log knows."""
+        blockers = iter_blockers(self.base, self.base.state.snapshot)
+        return any((found.check, found.kind) == (INTEGRITY, "failed") for found in blockers)
+
     def describe(self) -> str:
         """Return what was declared and what happened, for a failing test."""
         declared = f"seed {self.seed}, {self.kind}, on_changed {self.on_changed}"
@@ -219,8 +227,13 @@ class Model:
             done = self.landing.run(request)
             self.note("landing sensor:", "ok" if done.success else "failed")
 
+    def list_new(self) -> list[str]:
+        """Return the files in the landing folder that nothing has read yet."""
+        scan = scan_landing_folders(self.base, [landing_folder(self.folder)])
+        return [file.path for file in scan.new]
+
     def assert_nothing_new(self) -> None:
-        assert scan_landing_folders(self.base, [landing_folder(self.folder)]).new == ()
+        assert self.list_new() == []
 
     def run(
         self, assets: set[dg.AssetKey], checks: set[dg.AssetCheckKey] | None, **config: object

@@ -153,14 +153,17 @@ def test_check_counts_for_latest_materialization_only(instance: dg.DagsterInstan
     def state() -> CheckState:
         return get_check_results(instance, [check])[check].state
 
-    def run(*definitions: Any, **tags: str) -> None:  # noqa: ANN401 - assets and checks
-        dg.materialize(definitions, instance=instance, tags=tags, raise_on_error=False)
+    def run(*definitions: Any, **tags: str) -> str:  # noqa: ANN401 - assets and checks
+        done = dg.materialize(definitions, instance=instance, tags=tags, raise_on_error=False)
+        return done.run_id
 
     assert state() is CheckState.MISSING
-    run(counted, even)
+    run_id = run(counted, even)
     assert state() is CheckState.PASSED
     assert get_check_results(instance, [check])[check].time > 0
+    assert get_check_results(instance, [check])[check].run_id == run_id
     run(counted)
     assert state() is CheckState.MISSING
+    assert get_check_results(instance, [check])[check].run_id == ""
     run(counted, even, odd="yes")
     assert state() is CheckState.FAILED

@@ -1,5 +1,6 @@
 """What the reconciler decides, from plain data."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from shardline.dagster.automation.reconcile_plan import (
     EntryView,
     ReconcileCursor,
     ReconcilePlan,
+    ReconcileRequest,
     ReportPlan,
     VersionView,
     plan_reports,
@@ -40,7 +42,11 @@ FOLLOWER = DependentView(
 
 
 def planned(*versions: VersionView, attempts: int = 0) -> ReconcilePlan:
-    return plan_requests(versions, (), {}, lambda _: attempts)
+    return plan_requests(versions, (), {}, lambda _: attempts, no_subject)
+
+
+def no_subject(run_id: str) -> str:  # noqa: ARG001 - the reconciler requested no run
+    return ""
 
 
 def checks(version: VersionView, attempts: int = 0) -> set[str]:
@@ -113,6 +119,29 @@ def test_subject_follows_the_materialization_and_the_log() -> None:
     assert len(subjects) == len(versions)
 
 
+@pytest.mark.parametrize("state", [CheckState.MISSING, CheckState.FAILED])
+def test_state_left_by_other_run_is_requested(state: CheckState) -> None:
+    """Runs of the reconciler count as attempts. Each other run leaves a new state to repair."""
+    tags: dict[str, str] = {}
+
+    def request(run_id: str) -> ReconcileRequest | None:
+        left = replace(NOTES, blocking={**GREEN, "published": CheckResult(state, run_id=run_id)})
+        counts = Counter(tags.values())
+        plan = plan_requests([left], (), {}, counts.__getitem__, lambda run: tags.get(run, ""))
+        return plan.requests[0] if plan.requests else None
+
+    for outside in ("", "killed", "killed again"):
+        left_by = outside
+        for attempt in range(1, TRIES + 1):
+            requested = request(left_by)
+            assert requested is not None
+            assert (requested.attempt, requested) == (attempt, request(left_by))
+            left_by = f"reconciler {len(tags)}"
+            tags[left_by] = requested.subject
+        assert request(left_by) is None
+    assert len(set(tags.values())) == 3
+
+
 def test_corrupt_log_requests_checks_once() -> None:
     corrupt = VersionView("notes/v1", "notes_v1", CHECKS, GREEN, corruption="2 edited-entry")
     assert checks(corrupt) == set(CHECKS)
@@ -147,16 +176,15 @@ def test_requests_are_capped() -> None:
 )
 def test_dependent_is_requested_in_second_tick(change: dict[str, object]) -> None:
     behind = replace(FOLLOWER, **change)  # type: ignore[arg-type]
-    first = plan_requests([NOTES], [behind], {}, lambda _: 0)
+    first = plan_requests([NOTES], [behind], {}, lambda _: 0, no_subject)
     assert first.requests == ()
-    second = plan_requests([NOTES], [behind], first.seen, lambda _: 0)
+    second = plan_requests([NOTES], [behind], first.seen, lambda _: 0, no_subject)
     (request,) = second.requests
     assert (request.asset, request.checks) == ("notes_single", ())
-    assert plan_requests([NOTES], [behind], second.seen, lambda _: 1).requests == ()
+    assert plan_requests([NOTES], [behind], second.seen, lambda _: 1, no_subject).requests == ()
     moved = replace(NOTES, latest=4, published=4, content="c4")
-    (third,) = plan_requests(
-        [moved], [behind], plan_requests([moved], [behind], {}, lambda _: 0).seen, lambda _: 0
-    ).requests
+    seen = plan_requests([moved], [behind], {}, lambda _: 0, no_subject).seen
+    (third,) = plan_requests([moved], [behind], seen, lambda _: 0, no_subject).requests
     assert third.subject != request.subject
 
 
@@ -171,7 +199,7 @@ def test_dependent_is_requested_in_second_tick(change: dict[str, object]) -> Non
 )
 def test_dependent_is_not_requested(dependent: DependentView) -> None:
     seen = {"notes_single": "notes_single from notes/v1@3"}
-    assert plan_requests([NOTES], [dependent], seen, lambda _: 0).requests == ()
+    assert plan_requests([NOTES], [dependent], seen, lambda _: 0, no_subject).requests == ()
 
 
 @pytest.mark.parametrize(
@@ -185,7 +213,7 @@ def test_dependent_is_not_requested(dependent: DependentView) -> None:
 )
 def test_dependent_waits_for_its_input(version: VersionView) -> None:
     missing = replace(FOLLOWER, is_missing=True, attempted=0.0)
-    plan = plan_requests([version], [missing], {}, lambda _: 0)
+    plan = plan_requests([version], [missing], {}, lambda _: 0, no_subject)
     assert "notes_single" not in plan.seen
 
 

@@ -173,6 +173,26 @@ def test_failed_checks_are_requested_a_few_times(reconciler: Reconciling) -> Non
     assert notes.version().published().records == 5
 
 
+@dg.asset_check(asset=GROWING, blocking=True)
+def few_notes(shardline: ShardlineResource) -> dg.AssetCheckResult:
+    """Fail for more than six rows: the blocking check of a user."""
+    return dg.AssetCheckResult(passed=shardline.version("notes/v1").latest().records <= 6)
+
+
+def test_checks_left_by_each_failed_run_are_requested(
+    tmp_path: Path, instance: dg.DagsterInstance
+) -> None:
+    notes = make_platform(tmp_path, own_checks=[few_notes])
+    reconciler = Reconciling(notes, instance)
+    notes.land("a", range(5))
+    assert notes.run(instance).success
+    notes.land("b", range(5, 9))
+    for _ in range(reconcile_plan.TRIES + 2):
+        assert not notes.run(instance).success  # It plans checks of the rebuilt version.
+        assert reconciler.settle() == [SINGLE]
+    assert reported(instance, REBUILT) == [1]
+
+
 class InterleavedResource(ShardlineResource):
     """A resource that lets another run happen when a version is opened for the first time."""
 

@@ -114,6 +114,7 @@ def plan_requests(
     dependents: Sequence[DependentView],
     seen: Mapping[str, str],
     attempts: Callable[[str], int],
+    find_subject: Callable[[str], str],
 ) -> ReconcilePlan:
     """Plan the requests of a tick.
 
@@ -123,12 +124,13 @@ def plan_requests(
         seen: The dependents that were outdated in the previous tick, with the subject of the
             request. A dependent is requested in the second tick, so that automation comes first.
         attempts: Returns the number of runs that were requested for a subject.
+        find_subject: Returns the subject for which a run was requested, empty for other runs.
     """
     requests: list[ReconcileRequest] = []
     notes: list[str] = []
     outdated: dict[str, str] = {}
     for version in versions:
-        _plan_checks(version, requests, notes, attempts)
+        _plan_checks(version, requests, notes, attempts, find_subject)
     by_name = {version.name: version for version in versions}
     for dependent in dependents:
         subject = _find_request_subject(dependent, by_name, notes)
@@ -152,6 +154,7 @@ def _plan_checks(
     requests: list[ReconcileRequest],
     notes: list[str],
     attempts: Callable[[str], int],
+    find_subject: Callable[[str], str],
 ) -> None:
     """Request checks that lack a result, or whose results in Dagster and in the log differ."""
     label = f"{version.name}@{version.latest}"
@@ -164,7 +167,7 @@ def _plan_checks(
     if any(version.result(check).state is CheckState.RUNNING for check in version.blocking):
         notes.append(f"{label}: checks are running")
         return
-    checks, subject, tries = _find_missing_checks(version)
+    checks, subject, tries = _find_missing_checks(version, find_subject)
     if not checks:
         notes.append(f"{label}: {'published' if version.is_open else 'not published'}")
         return
@@ -177,7 +180,9 @@ def _plan_checks(
     requests.append(ReconcileRequest(version.asset, checks, subject, count + 1))
 
 
-def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, int]:
+def _find_missing_checks(
+    version: VersionView, find_subject: Callable[[str], str]
+) -> tuple[tuple[str, ...], str, int]:
     """Return the checks to request, the subject and the maximum number of attempts."""
     states = {check: version.result(check).state for check in version.blocking}
     stale = tuple(check for check, state in states.items() if state is CheckState.MISSING)
@@ -195,10 +200,26 @@ def _find_missing_checks(version: VersionView) -> tuple[tuple[str, ...], str, in
     publication = "open" if version.is_open else "closed"
     after = "after" if version.is_reported else "at"
     subject = f"{label} {publication} {after} {version.materialization}"
+    runs = {version.result(check).run_id for check in stale or (PUBLISHED,)} - {""}
+    subject = _extend_subject(subject, runs, find_subject)
     # If a check of ours lacks a result, so do those of ours that do not block.
     if any(check in version.checks for check in stale):
         return everything, subject, TRIES
     return tuple(dict.fromkeys((*stale, PUBLISHED))), subject, TRIES
+
+
+def _extend_subject(subject: str, runs: set[str], find_subject: Callable[[str], str]) -> str:
+    """Name the run that left the checks in this state.
+
+    A run that was requested for this subject counts as an attempt. Any other run, such as one that
+    a person started, leaves a new state to repair.
+    """
+    prefix = f"{subject} by run "
+    for run in sorted(runs):
+        requested = find_subject(run)
+        if requested != subject and not requested.startswith(prefix):
+            return prefix + run
+    return next((find_subject(run) for run in sorted(runs)), subject)
 
 
 def _find_request_subject(

@@ -44,6 +44,7 @@ from shardline.dagster.instance_records import (
     count_runs,
     get_asset_events,
     get_check_results,
+    get_run_tag,
     get_step_time,
     is_unfinished,
     list_blocking_checks,
@@ -126,7 +127,9 @@ class _ReconcilerTick:
     def run(self) -> dg.SensorResult:
         versions = [self._version_view(version) for version in self._declared]
         dependents = list(self._list_dependent_views())
-        plan = plan_requests(versions, dependents, self._cursor.seen, self._attempts)
+        plan = plan_requests(
+            versions, dependents, self._cursor.seen, self._attempts, self._find_subject
+        )
         cursor = ReconcileCursor(self._cursor.entries, dict(plan.seen))
         idle = not plan.requests
         return dg.SensorResult(
@@ -144,6 +147,9 @@ class _ReconcilerTick:
 
     def _attempts(self, subject: str) -> int:
         return count_runs(self._instance, REQUEST_TAG, subject)
+
+    def _find_subject(self, run_id: str) -> str:
+        return get_run_tag(self._instance, run_id, REQUEST_TAG)
 
     def _run_request(self, request: ReconcileRequest) -> dg.RunRequest:
         key = dg.AssetKey(request.asset)
