@@ -102,7 +102,7 @@ def format_age(span: timedelta) -> str:
     return format_count(seconds, "second")
 
 
-def format_reused_shards(found: int, reused: int) -> str:
-    """`, 2 of them by a run before, 5 used again`: to follow how many shards were computed."""
-    left = f", {found:,} of them by a run before" if found else ""
-    return left + (f", {reused:,} used again" if reused else "")
+def format_reused_shards(recovered: int, reused: int) -> str:
+    """`, 2 recovered from an earlier run, 5 reused`: the suffix of a count of computed shards."""
+    suffix = f", {recovered:,} recovered from an earlier run" if recovered else ""
+    return suffix + (f", {reused:,} reused" if reused else "")

@@ -1,4 +1,4 @@
-"""What differs between two snapshots, as people read it."""
+"""Printed differences of snapshots and schemas."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from shardline.schema.comparison import SchemaChange, SchemaDiff
 
 _SHOWN_SHARDS = 5
-_PLAIN = frozenset({"kind", "nan", "required", "sequence"})
-"""Changes whose words say themselves what they are about."""
+_UNLABELED = frozenset({"kind", "nan", "required", "sequence"})
+"""Changes whose values need no label."""
 
 
 def print_totals(diff: SnapshotDiff) -> None:
-    """How much there is more or less: three lines of numbers under each other."""
+    """Print the changes of the shard, record and byte totals in aligned lines."""
     old, new = diff.old, diff.new
     changed = f"+{len(diff.added):,} -{len(diff.removed):,}"
     rows = [
@@ -35,12 +35,12 @@ def print_totals(diff: SnapshotDiff) -> None:
         ),
     ]
     width = max(len(change) for _, change, _ in rows)
-    for what, change, amounts in rows:
-        click.echo(f"  {what:8} {change:>{width}}   ({amounts})")
+    for label, change, amounts in rows:
+        click.echo(f"  {label:8} {change:>{width}}   ({amounts})")
 
 
 def print_shard_changes(diff: SnapshotDiff, *, every: bool) -> None:
-    """Which shards came and which went; the first few unless `every` is asked for."""
+    """Print added and removed shards: the first few, or with `every` all."""
     for sign, title, shards in (("+", "added", diff.added), ("-", "removed", diff.removed)):
         if shards:
             click.echo(f"{title}:")
@@ -56,26 +56,26 @@ def _print_shards(sign: str, shards: Sequence[Shard], *, every: bool) -> None:
 
 
 def print_schema_changes(diff: SnapshotDiff) -> None:
-    """Which fields differ."""
+    """Print the changed features of two snapshots."""
     if not diff.fields.changes:
-        click.echo("fields: the same")
+        click.echo("features: unchanged")
         return
-    click.echo("fields:")
+    click.echo("features:")
     for line in diff.fields.lines():
         click.echo(f"  {escape_text(line)}")
 
 
 def print_planned_changes(fields: SchemaDiff) -> None:
-    """Which fields come, go or change by what is planned."""
-    click.echo("fields:" if fields.changes else "fields: as they are")
+    """Print the features that a plan adds, removes or changes."""
+    click.echo("features:" if fields.changes else "features: unchanged")
     print_change_lines(fields)
 
 
 def print_change_lines(fields: SchemaDiff) -> None:
-    """`+ double: int64 [] required`, and what else comes, goes or changes."""
+    """Print a line per changed feature, such as `+ double: int64 [] required`."""
     for name, changes in groupby(fields.changes, key=lambda change: change.feature):
-        shown = "the schema" if name is None else escape_text(name)
-        click.echo(f"  {escape_text(_format_change(shown, list(changes)))}")
+        label = "the schema" if name is None else escape_text(name)
+        click.echo(f"  {escape_text(_format_change(label, list(changes)))}")
 
 
 def _format_change(name: str, changes: list[SchemaChange]) -> str:
@@ -84,9 +84,9 @@ def _format_change(name: str, changes: list[SchemaChange]) -> str:
         return f"+ {name}: {first.new}"
     if first.what == "removed":
         return f"- {name}: {first.old}"
-    told = [
-        f"{'' if one.what in _PLAIN else f'{one.what} '}{one.old} → {one.new}"
-        for one in changes
-        if one.what != "doc"
+    details = [
+        f"{'' if change.what in _UNLABELED else f'{change.what} '}{change.old} → {change.new}"
+        for change in changes
+        if change.what != "doc"
     ]
-    return f"~ {name}: {', '.join(told) or 'doc'}"
+    return f"~ {name}: {', '.join(details) or 'doc'}"

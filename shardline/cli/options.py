@@ -6,6 +6,7 @@ import glob
 import json
 import os
 import re
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -220,6 +221,39 @@ def no_check_option(command: CommandFunction) -> CommandFunction:
         is_flag=True,
         help="Do not check the new snapshot. It stays unpublished until 'shardline check' passes.",
     )(command)
+
+
+def write_options(command: CommandFunction) -> CommandFunction:
+    """Add the options of `WriteOptions` except --compression."""
+    for option in (
+        json_option,
+        root_option,
+        limit_options,
+        workers_option,
+        no_check_option,
+        click.option("--dry-run", is_flag=True, help="Show the plan without writing."),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """Options of a command that writes a new snapshot."""
+
+    compression: str | None
+    dry_run: bool
+    no_check: bool
+    workers: int | None
+    max_record: int
+    max_decompressed: int
+    root: str | None
+    as_json: bool
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of the files to read."""
+        return limits(self.max_record, self.max_decompressed)
 
 
 def limits(max_record: int, max_decompressed: int) -> Limits:

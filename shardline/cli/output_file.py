@@ -1,8 +1,7 @@
-"""Which files a command that writes one may replace."""
+"""Validation of output files."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardline.arguments import resolve_path
@@ -10,15 +9,18 @@ from shardline.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import NoReturn
 
     from shardline.storage import Store
 
-_DATA = frozenset({"shards", "quarantine", "log"})
-"""The folders of a dataset in which no command but those of the dataset writes."""
+_REPORT_TITLE = b"<title>Shardline report</title>"
+_HEAD_BYTES = 4096
+_DATA_FOLDERS = frozenset({"shards", "quarantine", "log"})
+"""Folders of a dataset that output files must not be in."""
 
 
 def validate_output_file(output: Path, store: Store, *, overwrite: bool) -> None:
-    """Refuse to write a file where one is, unless told to; and where data is, even then."""
+    """Refuse an existing output file without `overwrite`, and any file among the data."""
     validate_regular_file(output)
     if _is_dataset_file(output, store):
         raise UsageError(
@@ -28,21 +30,56 @@ def validate_output_file(output: Path, store: Store, *, overwrite: bool) -> None
             path=output,
         )
     if (output.exists() or output.is_symlink()) and not overwrite:
+        _raise_exists(output)
+
+
+def validate_transform_output(output: Path, *, is_input: bool, overwrite: bool) -> None:
+    """Refuse a folder, an input file, and an existing file without `overwrite`."""
+    validate_not_folder(output)
+    if is_input:
         raise UsageError(
-            f"{output} exists already",
-            code="file-exists",
-            hint="choose another name or add `--overwrite`",
+            f"{output} is an input file",
+            code="output-is-input",
+            hint="write to another file",
             path=output,
+        )
+    if output.exists() and not overwrite:
+        _raise_exists(output)
+
+
+def _raise_exists(output: Path) -> NoReturn:
+    raise UsageError(
+        f"{output} exists already",
+        code="file-exists",
+        hint="choose another name or add `--overwrite`",
+        path=output,
+    )
+
+
+def validate_not_folder(output: Path) -> None:
+    """Refuse a folder as an output file."""
+    if output.is_dir():
+        raise UsageError(
+            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
         )
 
 
 def validate_destination(
-    into: str | None, output: Path | None, *, overwrite: bool, version: str, **of_versions: object
+    into: str | None,
+    output: Path | None,
+    *,
+    overwrite: bool,
+    version: str,
+    **version_options: object,
 ) -> None:
     """Refuse options of files for versions, and options of versions for files.
 
-    `of_versions` are the values of options that only versions have; `version` is how --into is
-    written.
+    Args:
+        into: Value of --into.
+        output: Value of --output.
+        overwrite: Value of --overwrite, which applies to files only.
+        version: Metavar of --into.
+        version_options: Values of the options that apply to versions only.
     """
     if into is None and output is None:
         raise UsageError(
@@ -62,7 +99,7 @@ def validate_destination(
             code="option-not-applicable",
             hint="leave it out: a version is never overwritten",
         )
-    for name, value in of_versions.items():
+    for name, value in version_options.items():
         if output is not None and value:
             raise UsageError(
                 f"--{name.replace('_', '-')} applies to versions only",
@@ -72,11 +109,8 @@ def validate_destination(
 
 
 def validate_regular_file(output: Path) -> None:
-    """Refuse what is there and is no file, as a folder or /dev/null: it would be replaced."""
-    if output.is_dir():
-        raise UsageError(
-            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
-        )
+    """Refuse an existing path that is not a regular file, such as a folder or /dev/null."""
+    validate_not_folder(output)
     if output.exists() and not output.is_file():
         raise UsageError(
             f"{output} is not a regular file",
@@ -87,7 +121,7 @@ def validate_regular_file(output: Path) -> None:
 
 
 def validate_outside_root(output: Path, root: str | None) -> None:
-    """Refuse to write between the datasets: what lies there is theirs."""
+    """Refuse an output file inside the root."""
     if root is None or "://" in root:
         return
     if resolve_path(output).is_relative_to(resolve_path(root)):
@@ -104,17 +138,13 @@ def _is_dataset_file(output: Path, store: Store) -> bool:
     if inside is None:
         return False
     root, folder = resolve_path(inside.parent), resolve_path(output.parent)
-    return folder.is_relative_to(root) and not _DATA.isdisjoint(folder.relative_to(root).parts[1:])
-
-
-_REPORT_TITLE = b"<title>Shardline report</title>"
-
-
-_HEAD_BYTES = 4096
+    return folder.is_relative_to(root) and not _DATA_FOLDERS.isdisjoint(
+        folder.relative_to(root).parts[1:]
+    )
 
 
 def validate_report_file(output: Path) -> None:
-    """Refuse to replace what is no page of ours."""
+    """Refuse to replace a file that is not a report page."""
     validate_regular_file(output)
     if output.exists():
         with output.open("rb") as file:

@@ -1,4 +1,4 @@
-"""Schemas in files: `shardline schema --declare` writes them, `append --schema` reads them."""
+"""Schema files: `shardline schema --declare` writes them, `append --schema` reads them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ if TYPE_CHECKING:
 
 
 def format_declaration(schema: Schema) -> str:
-    """The schema as JSON with a feature on each line, to be edited by hand."""
-    told = schema.to_dict()
-    features = ",\n".join(f"    {json.dumps(feature)}" for feature in told.pop("features"))
-    head = "".join(f"  {json.dumps(name)}: {json.dumps(value)},\n" for name, value in told.items())
+    """Return a schema as JSON with a feature per line, to be edited by hand."""
+    payload = schema.to_dict()
+    features = ",\n".join(f"    {json.dumps(feature)}" for feature in payload.pop("features"))
+    head = "".join(
+        f"  {json.dumps(name)}: {json.dumps(value)},\n" for name, value in payload.items()
+    )
     listed = f"[\n{features}\n  ]" if features else "[]"
     return f'{{\n{head}  "features": {listed}\n}}\n'
 
 
 def read_schema(path: Path) -> Schema:
-    """The schema in a file; a usage error says what is wrong with it.
+    """Read a schema from a JSON file, or from the `schema` of an object such as a log entry.
 
-    What has a schema in it, such as a log's first entry, will do.
+    Raises UsageError.
     """
     from shardline.errors import SchemaMismatchError
     from shardline.schema.schema import Schema
 
     try:
-        told = json.loads(path.read_bytes())
+        payload = json.loads(path.read_bytes())
     except json.JSONDecodeError as error:
         raise UsageError(
             f"{path}: invalid JSON at line {error.lineno}, column {error.colno}: {error.msg}",
@@ -47,10 +49,10 @@ def read_schema(path: Path) -> Schema:
         raise UsageError(
             f"{path}: invalid schema: nested too deeply", code="invalid-schema-file", path=path
         ) from None
-    if isinstance(told, dict) and isinstance(told.get("schema"), dict):
-        told = told["schema"]
+    if isinstance(payload, dict) and isinstance(payload.get("schema"), dict):
+        payload = payload["schema"]
     try:
-        return Schema.from_dict(told)
+        return Schema.from_dict(payload)
     except SchemaMismatchError as error:
         raise UsageError(
             f"{path}: {error.message}",

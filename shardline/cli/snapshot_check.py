@@ -1,4 +1,4 @@
-"""A check of a snapshot, as every command tells it that runs one."""
+"""Checks of snapshots and their output."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from shardline.text import escape_text, format_bytes, format_count, format_list
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from shardline.cli.options import WriteOptions
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
     from shardline.operations.check import CheckReport
@@ -28,15 +29,15 @@ _SHOWN_SHARDS = 20
 
 @dataclass(frozen=True, slots=True)
 class SnapshotCheck:
-    """What a check found, and how the snapshot and its version stand after it."""
+    """Report of a check, with its snapshot and the latest snapshot after the check."""
 
     report: CheckReport
-    after: StoredSnapshot
+    snapshot: StoredSnapshot
     latest: StoredSnapshot
 
     @property
     def ok(self) -> bool:
-        """Whether no check failed."""
+        """Return True if no check failed."""
         return self.report.ok
 
 
@@ -65,8 +66,17 @@ def check_snapshot(
     return get_snapshot_check(version, report)
 
 
+def check_new_snapshot(
+    version: StoredVersion, number: int | None, options: WriteOptions
+) -> SnapshotCheck | None:
+    """Check the snapshot that a command wrote, unless the options say not to."""
+    if number is None or options.no_check:
+        return None
+    return check_snapshot(version, number, limits=options.limits, workers=options.workers)
+
+
 def get_snapshot_check(version: StoredVersion, report: CheckReport) -> SnapshotCheck:
-    """What a check found, with its snapshot and its version as they stand now."""
+    """Return a check report with the current state of its snapshot and version."""
     return SnapshotCheck(report, version.snapshot(report.snapshot.number), version.latest())
 
 
@@ -86,18 +96,18 @@ def serialize_derived(
     }
 
 
-def serialize_check(checked: SnapshotCheck) -> dict[str, Any]:
-    """What a check found, for machines."""
+def serialize_check(check: SnapshotCheck) -> dict[str, Any]:
+    """Return the report of a check as JSON, with the state of the snapshot after it."""
     return {
-        **checked.report.to_dict(),
-        "snapshot": checked.after.to_dict(),
-        "latest": checked.latest.number,
+        **check.report.to_dict(),
+        "snapshot": check.snapshot.to_dict(),
+        "latest": check.latest.number,
     }
 
 
-def print_check(checked: SnapshotCheck) -> None:
-    """What a check found, for people."""
-    report, after = checked.report, checked.after
+def print_check(check: SnapshotCheck) -> None:
+    """Print failed shards, counts and whether the snapshot is published."""
+    report, snapshot = check.report, check.snapshot
     failed = [shard for shard in report.shards if not shard.ok]
     for shard in failed[:_SHOWN_SHARDS]:
         _print_failure(shard)
@@ -105,24 +115,22 @@ def print_check(checked: SnapshotCheck) -> None:
         click.echo(
             f"… and {format_count(len(failed) - _SHOWN_SHARDS, 'more shard')}; --json lists all"
         )
-    before = after.totals.shards - len(report.shards)
-    if report.shards or not before:
+    passed = snapshot.totals.shards - len(report.shards)
+    if report.shards or not passed:
         size = format_bytes(sum(shard.shard.bytes for shard in report.shards))
-        passed = f"; {before:,} had passed before" if before else ""
-        read = format_count(len(report.shards), "shard")
-        click.echo(f"{after}: {read} checked ({size}), {len(failed)} failed{passed}")
+        suffix = f", {passed:,} passed before" if passed else ""
+        count = format_count(len(report.shards), "shard")
+        click.echo(f"{snapshot}: {count} checked ({size}), {len(failed)} failed{suffix}")
     else:
-        click.echo(f"{after}: nothing to check, {format_count(before, 'shard')} passed before")
-        click.echo(f"To check them again: {render_next_command('check', f'{after}', '--recheck')}")
+        click.echo(f"{snapshot}: nothing to check, {format_count(passed, 'shard')} passed before")
+        recheck = render_next_command("check", f"{snapshot}", "--recheck")
+        click.echo(f"To check all shards: {recheck}")
     if report.failed:
-        click.echo(f"{escape_text(format_list(report.failed))} failed when it was last run")
+        click.echo(f"failed in the last run: {escape_text(format_list(report.failed))}")
     if report.missing:
-        click.echo(
-            f"still missing: {escape_text(format_list(report.missing))}, which this command "
-            "cannot run; "
-            "whoever runs it writes down the result with Version.attest"
-        )
-    _print_publication(checked)
+        click.echo(f"missing results: {escape_text(format_list(report.missing))}")
+        click.echo("To record a result, call Version.attest where the check runs")
+    _print_publication(check)
 
 
 def _print_failure(report: ShardReport) -> None:
@@ -133,78 +141,93 @@ def _print_failure(report: ShardReport) -> None:
 
 
 def format_failures(report: ShardReport) -> Iterator[str]:
-    """What is wrong with a shard, line by line."""
+    """Yield the problems and violations of a shard, one per line."""
     yield from map(escape_text, report.problems)
-    for one in report.violations:
-        feature = "" if one.feature is None else f", feature {one.feature!r}"
-        yield f"record {one.record}{feature}: {escape_text(one.detail)}"
+    for violation in report.violations:
+        feature = "" if violation.feature is None else f", feature {violation.feature!r}"
+        yield f"record {violation.record}{feature}: {escape_text(violation.detail)}"
     if report.violations and not report.complete:
         yield f"… at least {format_count(len(report.violations), 'violation')}"
 
 
-def _recreate_command(checked: SnapshotCheck) -> str:
-    """What makes damaged shards of the newest snapshot anew: a repair, or what derived them."""
+def _get_recreate_command(check: SnapshotCheck) -> str:
+    """Return the command that recreates corrupt shards of the latest snapshot, or ''."""
     from shardline.log.version import StoredVersion
     from shardline.provenance.commands import get_repair_command
 
-    newest = checked.latest
-    held = {shard.name for shard in newest.shards}
-    bad = [one.shard for one in checked.report.shards if one.problems and one.shard.name in held]
-    if not bad:
+    latest = check.latest
+    names = {shard.name for shard in latest.shards}
+    corrupt = [
+        report.shard
+        for report in check.report.shards
+        if report.problems and report.shard.name in names
+    ]
+    if not corrupt:
         return ""
-    command = get_repair_command(StoredVersion(newest.store, newest.version), bad)
+    command = get_repair_command(StoredVersion(latest.store, latest.version), corrupt)
     return render_command(command) if command else ""
 
 
-def _print_publication(checked: SnapshotCheck) -> None:
-    report, after = checked.report, checked.after
+def _print_publication(check: SnapshotCheck) -> None:
+    report, snapshot = check.report, check.snapshot
     if report.rejected:
         snapshots = format_list(str(number) for number in report.rejected)
         plural = "s" if len(report.rejected) > 1 else ""
-        click.echo(
-            f"rejected snapshot{plural} {snapshots}; without what came with it, the newest is "
-            f"{checked.latest}"
-        )
+        click.echo(f"rejected snapshot{plural} {snapshots}, the latest is {check.latest}")
     elif not all(shard.ok for shard in report.shards):
-        click.echo(
-            "nothing was rejected: what failed had passed before, or had been rejected already"
-        )
-        if command := _recreate_command(checked):
-            click.echo(f"To make anew what is damaged: {command}")
-    if after.published:
-        click.echo(f"{after} is published")
-    elif not after.totals.shards:
-        click.echo(f"{after} holds no shards, and is not published for that")
+        click.echo("rejected nothing: the failed shards passed before, or were rejected already")
+        if command := _get_recreate_command(check):
+            click.echo(f"To recreate corrupt shards: {command}")
+    if snapshot.published:
+        click.echo(f"{snapshot} is published")
+    elif not snapshot.totals.shards:
+        click.echo(f"{snapshot} is not published: it has no shards")
     else:
-        click.echo(f"{after} is {'rejected' if after.rejected else 'not published'}")
-        if after.rejected and report.ok:
-            click.echo(f"To bring it back: {render_next_command('restore', f'{after}')}")
-    if not after.published or report.published != after.number:
-        newest_good = f"{after.version}@{report.published}" if report.published else "none"
-        click.echo(f"the newest published snapshot: {newest_good}")
+        click.echo(f"{snapshot} is {'rejected' if snapshot.rejected else 'not published'}")
+        if snapshot.rejected and report.ok:
+            click.echo(f"To restore it: {render_next_command('restore', f'{snapshot}')}")
+    if not snapshot.published or report.published != snapshot.number:
+        published = f"{snapshot.version}@{report.published}" if report.published else "none"
+        click.echo(f"latest published snapshot: {published}")
 
 
 def print_next_steps(
-    into: StoredVersion, snapshot: int | None, checked: SnapshotCheck | None, *, plain: bool
+    into: StoredVersion, snapshot: int | None, check: SnapshotCheck | None, *, plain: bool
 ) -> None:
-    """The end of work on a version: which snapshot it made, and whether that is of plain files."""
+    """Print the check of a derived snapshot, and the commands to run next.
+
+    `plain` means that the shards are plain TFRecord files.
+    """
     if snapshot is None:
-        newest = into.latest()
-        if not newest.published:
-            status = render_next_command("status", into.name)
-            click.echo(f"{newest} is not published. To see why: {status}")
+        if not (latest := into.latest()).published:
+            print_unpublished(latest)
         return
-    if checked is None:
-        check = render_next_command("check", f"{into.name}@{snapshot}")
-        click.echo(f"To check it, and so publish it: {check}")
+    if check is None:
+        print_check_command(f"{into.name}@{snapshot}")
         return
-    print_check(checked)
-    if not checked.after.published:
+    print_check(check)
+    if not check.snapshot.published:
         return
     if plain:
-        click.echo(f"To read it: {render_next_command('files', into.name)}")
+        print_files_command(into.name)
         return
-    click.echo(f"To look at it: {render_next_command('head', into.name)}")
-    # In a version of their own: the next extension would put the overlays back into this one.
-    plain_one = render_next_command("rebuild", into.name, "--into", f"{into.log.version}-plain")
-    click.echo(f"To make plain files of it: {plain_one}")
+    click.echo(f"To show records: {render_next_command('head', into.name)}")
+    # To another version: the next extension would put the overlays back into this one.
+    rebuild = render_next_command("rebuild", into.name, "--into", f"{into.log.version}-plain")
+    click.echo(f"To write plain files: {rebuild}")
+
+
+def print_unpublished(snapshot: StoredSnapshot) -> None:
+    """Print that a snapshot is not published, and the command that shows the reason."""
+    status = render_next_command("status", snapshot.version)
+    click.echo(f"{snapshot} is not published. To see why: {status}")
+
+
+def print_check_command(snapshot: str) -> None:
+    """Print the command that checks and publishes a snapshot."""
+    click.echo(f"To check and publish: {render_next_command('check', snapshot)}")
+
+
+def print_files_command(version: str) -> None:
+    """Print the command that lists the files to read."""
+    click.echo(f"To list the files: {render_next_command('files', version)}")

@@ -1,4 +1,4 @@
-"""What `shardline extend` and `shardline migrate` share: where from, where to, and how."""
+"""Options, execution and output of `shardline extend` and `shardline migrate`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shardline.cli.comparison import print_change_lines, print_planned_changes
-from shardline.cli.errors import UsageError, raise_as_usage_error
+from shardline.cli.errors import raise_as_usage_error
 from shardline.cli.options import (
     Share,
+    WriteOptions,
     expand_pattern,
-    json_option,
-    limit_options,
-    limits,
-    no_check_option,
-    root_option,
-    workers_option,
+    write_options,
 )
 from shardline.cli.output import (
     locate_object,
@@ -29,7 +25,7 @@ from shardline.cli.output import (
     serialize_schema_diff,
     serialize_snapshot,
 )
-from shardline.cli.output_file import validate_destination
+from shardline.cli.output_file import validate_destination, validate_transform_output
 from shardline.cli.progress import (
     make_cancellable,
     open_progress_executor,
@@ -45,7 +41,7 @@ from shardline.cli.references import (
     parse_reference,
     validate_output_path,
 )
-from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_derived
+from shardline.cli.snapshot_check import check_new_snapshot, print_next_steps, serialize_derived
 from shardline.cli.udf_options import print_unversioned_udfs
 from shardline.text import (
     escape_text,
@@ -70,12 +66,11 @@ if TYPE_CHECKING:
     )
     from shardline.schema.comparison import SchemaDiff
     from shardline.schema.schema import Schema
-    from shardline.tfrecord import Limits
     from shardline.udf.transform import Transform
 
 
 def target_options(command: CommandFunction) -> CommandFunction:
-    """What to read, and where to write."""
+    """Add the input argument and the output options."""
     for option in (
         click.option("--overwrite", is_flag=True, help="With --output: replace an existing file."),
         click.option(
@@ -98,64 +93,41 @@ def target_options(command: CommandFunction) -> CommandFunction:
 
 
 def execution_options(command: CommandFunction) -> CommandFunction:
-    """How to do it."""
-    for option in (
-        json_option,
-        root_option,
-        limit_options,
-        workers_option,
-        no_check_option,
-        click.option("--dry-run", is_flag=True, help="Show the plan without writing."),
-        click.option(
-            "--max-quarantined",
-            type=Share(),
-            metavar="SHARE",
-            help="With --into: quarantine up to this share of failing records, such as 1% "
-            "or 0.01.  [default: 0]",
-        ),
-    ):
-        command = option(command)
-    return command
+    """Add --max-quarantined and the options of `WriteOptions`."""
+    return click.option(
+        "--max-quarantined",
+        type=Share(),
+        metavar="SHARE",
+        help="With --into: quarantine up to this share of failing records, such as 1% "
+        "or 0.01.  [default: 0]",
+    )(write_options(command))
 
 
-@dataclass(frozen=True, slots=True)
-class TransformOptions:
-    """What was asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransformOptions(WriteOptions):
+    """Argument and options that extend and migrate share."""
 
     argument: str
     into: str | None
     output: Path | None
     overwrite: bool
-    compression: str | None
     max_quarantined: float | None
-    dry_run: bool
-    no_check: bool
-    workers: int | None
-    max_record: int
-    max_decompressed: int
-    root: str | None
-    as_json: bool
 
-    @property
-    def limits(self) -> Limits:
-        """The limits that were asked for."""
-        return limits(self.max_record, self.max_decompressed)
+    def estimate_written_bytes(self, read_bytes: int) -> int | None:
+        """Estimate the bytes of a rewrite without new features. None if the size is unknown."""
+        return read_bytes if self.compression is None else None
 
-    def writes(self, reads: int) -> int | None:
-        """About how many bytes a rewrite of so many writes, besides new fields; None if unknown."""
-        return reads if self.compression is None else None
+    def validate(self, **version_options: object) -> None:
+        """Refuse options of files for versions, and options of versions for files.
 
-    def refuse_mixed(self, **of_versions: object) -> None:
-        """Refuse what is for files where versions are meant, and the other way round.
-
-        `of_versions` are more options that a file has no use for, and what was given to them.
+        `version_options` are the values of further options that apply to versions only.
         """
         validate_destination(
             self.into,
             self.output,
             overwrite=self.overwrite,
             version="VERSION",
-            **of_versions,
+            **version_options,
             max_quarantined=self.max_quarantined,
             no_check=self.no_check,
         )
@@ -165,13 +137,13 @@ class TransformOptions:
 
 _SHOWN = 10
 _MODE_LABELS = {
-    "overlay": ", as an overlay: only the new fields are written",
-    "rewrite": ", rewritten: all fields of every record are written",
+    "overlay": ", as an overlay with the new features only",
+    "rewrite": ", rewritten with all features of every record",
 }
 
 
-def validate_target(plan: TransformPlan) -> None:
-    """Refuse a version that cannot become what is planned, before anything is done."""
+def _validate_target(plan: TransformPlan) -> None:
+    """Refuse a target version with another schema or with appended records."""
     from shardline.operations.derive import validate_nothing_appended, validate_same_schema
 
     with raise_as_usage_error():
@@ -179,8 +151,7 @@ def validate_target(plan: TransformPlan) -> None:
     validate_nothing_appended(plan.into, plan.operation)
 
 
-def serialize_plan(plan: TransformPlan) -> dict[str, Any]:
-    """A plan for machines."""
+def _serialize_plan(plan: TransformPlan) -> dict[str, Any]:
     return {
         "ok": True,
         "dry_run": True,
@@ -197,33 +168,32 @@ def serialize_plan(plan: TransformPlan) -> dict[str, Any]:
     }
 
 
-def print_plan(plan: TransformPlan, steps: list[str] | None = None) -> None:
-    """A plan for people; a migration is told by its steps first."""
-    new = "" if plan.into.exists else ", which is new"
+def _print_plan(plan: TransformPlan, steps: list[str] | None = None) -> None:
+    """Print the plan of an extension, or that of a migration with its `steps`."""
+    new = "" if plan.into.exists else " (new)"
     click.echo(
         f"{plan.source} → {plan.into.name}{new}{_MODE_LABELS[plan.mode] if steps is None else ''}"
     )
     if steps is not None:
-        print_steps(steps)
+        _print_steps(steps)
     print_planned_changes(_get_schema_diff(plan))
-    shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
+    shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to reuse"
     size = f"{format_count(plan.records, 'record')}, {format_bytes(plan.read_bytes)} to read"
     click.echo(f"work: {shards}" + (f"; {size}" if plan.compute else ""))
     print_unversioned_udfs(plan.transform.fields)
 
 
-def print_steps(steps: list[str]) -> None:
-    """What a migration does, step by step."""
+def _print_steps(steps: list[str]) -> None:
     click.echo("steps:")
     for step in steps:
         click.echo(f"  {escape_text(step)}")
 
 
-def serialize_report(
-    report: TransformReport, plan: TransformPlan, checked: SnapshotCheck | None, seconds: float
+def _serialize_report(
+    report: TransformReport, plan: TransformPlan, check: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
     """Return the report with the schema difference and the paths of quarantine files."""
-    payload = serialize_derived(report, plan.into, checked, seconds)
+    payload = serialize_derived(report, plan.into, check, seconds)
     files = [locate_object(plan.into, name) for name in report.quarantine_files]
     return {
         **payload,
@@ -233,25 +203,24 @@ def serialize_report(
     }
 
 
-def print_report(report: TransformReport, plan: TransformPlan, seconds: float) -> None:
-    """What was done, before any check."""
+def _print_report(report: TransformReport, plan: TransformPlan, seconds: float) -> None:
     source = report.source
     if report.entry is None:
-        click.echo(f"{report.version} follows {source} already: nothing to do")
+        click.echo(f"{report.version}: up to date with {source}")
         return
     if report.created and plan.operation == "migrate":
-        click.echo(f"created {report.version}")  # the plan has told its schema
+        click.echo(f"created {report.version}")  # The plan shows the schema.
     elif report.created:
-        click.echo(f"created {report.version}, with the schema of {source.version} but for:")
+        click.echo(f"created {report.version} with the schema of {source.version}, changed:")
         print_change_lines(_get_schema_diff(plan))
-    made = f"{report.version}@{report.snapshot}"
+    snapshot = f"{report.version}@{report.snapshot}"
     reused = format_reused_shards(report.recovered, len(report.reused))
+    shards = format_count(len(report.written), "shard")
     if not report.written:
-        again = format_count(len(report.reused), "shard")
-        click.echo(f"{made}: follows {source}, and nothing had to be computed: {again} used again")
+        click.echo(f"{snapshot}: follows {source}; {shards} computed{reused}")
     else:
         click.echo(
-            f"{made}: {format_count(len(report.written), 'shard')} computed from {source}{reused}; "
+            f"{snapshot}: {shards} computed from {source}{reused}; "
             f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)} written"
         )
         click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
@@ -267,12 +236,11 @@ def _get_schema_diff(plan: TransformPlan) -> SchemaDiff:
 
 
 def _print_quarantine(report: TransformReport, plan: TransformPlan) -> None:
-    of = report.records + (report.quarantined_rows if plan.mode == "rewrite" else 0)
-    be = "is" if report.quarantined_rows == 1 else "are"
-    fate = f"{be} {'left out' if plan.mode == 'rewrite' else 'without the new fields'}"
+    total = report.records + (report.quarantined_rows if plan.mode == "rewrite" else 0)
+    effect = "left out" if plan.mode == "rewrite" else "without the new features"
     click.echo(
-        f"{report.quarantined_rows:,} of {format_count(of, 'record')} {fate}, and went to "
-        f"quarantine with the reasons ({report.quarantined_rows / max(of, 1):.2%}):"
+        f"quarantined {report.quarantined_rows:,} of {format_count(total, 'record')} "
+        f"({report.quarantined_rows / max(total, 1):.2%}), {effect}:"
     )
     for name in report.quarantine_files[:_SHOWN]:
         click.echo(f"  {escape_text(locate_object(plan.into, name))}")
@@ -281,184 +249,161 @@ def _print_quarantine(report: TransformReport, plan: TransformPlan) -> None:
 
 
 def transform_version(
-    asked: TransformOptions,
+    options: TransformOptions,
     into: str,
     make_plan: Callable[[StoredVersion, StoredSnapshot, StoredVersion], TransformPlan],
     steps: list[str] | None = None,
 ) -> NoReturn:
-    """Plan and execute a transform of a version, given with its snapshot and the new version.
+    """Plan and execute a transform of a version. Exits with 1 if the check fails.
 
-    The plan of a migration is printed with its `steps`.
+    `make_plan` gets the version, its snapshot and the target version. The plan of a migration is
+    printed with its `steps`.
     """
-    wanted = parse_reference(asked.argument)
-    version = open_version(open_root(asked.root), wanted)
-    snapshot = find_snapshot(version, wanted)
+    base = parse_reference(options.argument)
+    version = open_version(open_root(options.root), base)
+    snapshot = find_snapshot(version, base)
     target = open_target_version(version, into)
     with show_activity("planning"), raise_as_usage_error():
         plan = make_plan(version, snapshot, target)
-        validate_target(plan)
-        is_shown = asked.dry_run or steps is not None
+        _validate_target(plan)
+        is_shown = options.dry_run or steps is not None
         if is_shown:
-            plan.tasks  # noqa: B018 - finds wrong options
-    more: dict[str, Any] = {} if steps is None else {"steps": steps}
-    if is_shown and not asked.as_json:
-        print_plan(plan, steps)
-        _print_written_estimate(_estimate_written_bytes(asked, plan), plan)
-    if asked.dry_run:
-        if asked.as_json:
-            size = _estimate_written_bytes(asked, plan)
-            print_json({**serialize_plan(plan), "write_bytes": size, **more})
+            plan.tasks  # noqa: B018 - validates the options
+    extra: dict[str, Any] = {} if steps is None else {"steps": steps}
+    if is_shown and not options.as_json:
+        _print_plan(plan, steps)
+        _print_written_estimate(_estimate_written_bytes(options, plan), plan)
+    if options.dry_run:
+        if options.as_json:
+            size = _estimate_written_bytes(options, plan)
+            print_json({**_serialize_plan(plan), "write_bytes": size, **extra})
         else:
             print_dry_run_notice()
         raise SystemExit(0)
     began = time.perf_counter()
-    # What a table is joined by, or a function reads, is looked for when the work begins.
-    with raise_as_usage_error(), open_progress_executor(asked.workers) as executor:
+    # Join keys and the features that functions read are validated at execution.
+    with raise_as_usage_error(), open_progress_executor(options.workers) as executor:
         report = plan.execute(executor=executor)
     seconds = time.perf_counter() - began
-    if not asked.as_json:
-        print_report(report, plan, seconds)
-    checked = None
-    if report.snapshot is not None and not asked.no_check:
-        checked = check_snapshot(
-            plan.into, report.snapshot, limits=asked.limits, workers=asked.workers
-        )
-    if asked.as_json:
-        print_json({**serialize_report(report, plan, checked, seconds), **more})
+    if not options.as_json:
+        _print_report(report, plan, seconds)
+    check = check_new_snapshot(plan.into, report.snapshot, options)
+    if options.as_json:
+        print_json({**_serialize_report(report, plan, check, seconds), **extra})
     else:
-        print_next_steps(plan.into, report.snapshot, checked, plain=plan.mode == "rewrite")
-    raise SystemExit(0 if checked is None or checked.ok else 1)
+        print_next_steps(plan.into, report.snapshot, check, plain=plan.mode == "rewrite")
+    raise SystemExit(0 if check is None or check.ok else 1)
 
 
-def _estimate_written_bytes(asked: TransformOptions, plan: TransformPlan) -> int | None:
-    """About how many bytes will be written, None if that cannot be told.
-
-    Of a rewrite these are the old fields, of an overlay the new ones, at most.
-    """
+def _estimate_written_bytes(options: TransformOptions, plan: TransformPlan) -> int | None:
+    """Estimate the old features of a rewrite, or the most that an overlay writes."""
     if plan.mode == "overlay":
         from shardline.schema.schema import estimate_record_bytes
 
-        most = estimate_record_bytes(plan.transform.new.features)
-        return None if most is None else asked.writes(most * plan.records)
-    # Pairs that were not written take more than the files that they are made of.
+        record_bytes = estimate_record_bytes(plan.transform.new.features)
+        if record_bytes is None:
+            return None
+        return options.estimate_written_bytes(record_bytes * plan.records)
+    # The pairs of a virtual shard are larger than its input files.
     virtual = any(shard.virtual for shard in plan.source.shards)
-    return None if virtual else asked.writes(plan.read_bytes)
+    return None if virtual else options.estimate_written_bytes(plan.read_bytes)
 
 
 def _print_written_estimate(size: int | None, plan: TransformPlan) -> None:
     if plan.mode == "overlay" and plan.compute:
-        told = "the new fields alone" if size is None else f"at most {format_bytes(size)}"
-        click.echo(f"to write: {told}")
+        amount = "the new features only" if size is None else f"at most {format_bytes(size)}"
+        click.echo(f"to write: {amount}")
     elif size:
-        new = ", and the new fields" if plan.operation == "extend" else ""
+        new = " plus the new features" if plan.operation == "extend" else ""
         click.echo(f"to write: about {format_bytes(size)}{new}")
 
 
 def transform_standalone_file(
-    asked: TransformOptions,
+    options: TransformOptions,
     output: Path,
     transform: Callable[[Schema], Transform],
     verb: tuple[str, str],
     steps: list[str] | None = None,
 ) -> None:
-    """Write what `transform` makes of the records of a file, or tell what that would be.
+    """Write the transformed records of a file, or show the plan.
 
-    `verb` is what is being done, and what was. A migration is told by its `steps`, which are shown
-    before it is done.
+    `verb` is the present and the past participle of the operation. The plan of a migration is
+    printed with its `steps`.
     """
-    _FileTransform(asked, output, transform, *verb, steps).run()
+    _FileTransform(options, output, transform, *verb, steps).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _FileTransform:
-    asked: TransformOptions
+    options: TransformOptions
     output: Path
     transform: Callable[[Schema], Transform]
-    doing: str
-    done: str
+    present: str
+    past: str
     steps: list[str] | None
 
     def run(self) -> None:
         from shardline.operations.transform import make_empty_transform
         from shardline.udf.transform import validate_side_names
 
-        path = expand_pattern(self.asked.argument)
-        self._refuse_output(path)
-        records, schema = self._schema_of(path)
+        path = expand_pattern(self.options.argument)
+        output = self.output
+        is_input = output.exists() and output.samefile(path)
+        validate_transform_output(output, is_input=is_input, overwrite=self.options.overwrite)
+        records, schema = self._infer_schema(path)
         with raise_as_usage_error():
             transform = self.transform(schema) if records else make_empty_transform()
             validate_side_names(transform)
-        if not self.asked.as_json and (self.asked.dry_run or self.steps is not None):
+        if not self.options.as_json and (self.options.dry_run or self.steps is not None):
             self._print_plan(path, transform, records)
-        if self.asked.dry_run:
-            if self.asked.as_json:
-                print_json(self._plan_json(path, transform, records))
+        if self.options.dry_run:
+            if self.options.as_json:
+                print_json(self._serialize_plan(path, transform, records))
             else:
                 print_dry_run_notice()
             return
         began = time.perf_counter()
-        # What a table is joined by, or a function reads, is looked for when the work begins.
+        # Join keys and the features that functions read are validated at execution.
         with raise_as_usage_error():
-            change = self._change(path, transform)
+            report = self._execute(path, transform)
         seconds = time.perf_counter() - began
-        if self.asked.as_json:
-            print_json(self._done_json(change, transform, seconds))
+        if self.options.as_json:
+            print_json(self._serialize_report(report, transform, seconds))
         else:
-            self._print_done(path, change, seconds)
+            self._print_report(path, report, seconds)
 
-    def _refuse_output(self, path: Path) -> None:
-        output = self.output
-        if output.is_dir():
-            raise UsageError(
-                f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
-            )
-        if output.exists() and output.samefile(path):
-            raise UsageError(
-                f"{output} is the input file",
-                code="output-is-input",
-                hint="write to another file",
-                path=output,
-            )
-        if output.exists() and not self.asked.overwrite:
-            raise UsageError(
-                f"{output} exists already",
-                code="file-exists",
-                hint="choose another name or add `--overwrite`",
-                path=output,
-            )
-
-    def _schema_of(self, path: Path) -> tuple[int, Schema]:
-        """How many records a file has, and the schema that they suggest."""
+    def _infer_schema(self, path: Path) -> tuple[int, Schema]:
+        """Return the number of records in a file, and their inferred schema."""
         from shardline.schema.file_schema import infer_schema, schema_of
 
         with show_file_progress("finding the schema", [path]) as progress:
             report = infer_schema(
-                [path], limits=self.asked.limits, workers=self.asked.workers, progress=progress
+                [path], limits=self.options.limits, workers=self.options.workers, progress=progress
             )
         return report.merged.records, schema_of(report.merged)
 
-    def _change(self, path: Path, transform: Transform) -> FileTransformReport:
+    def _execute(self, path: Path, transform: Transform) -> FileTransformReport:
         from shardline.execution.executor import CancellationToken
         from shardline.operations.transform import transform_file
         from shardline.operations.transform_records import FIX_CAST_HINT, FIX_UDF_HINT
 
         cancellation = CancellationToken()
-        with show_file_progress(self.doing, [path]) as progress:
+        with show_file_progress(self.present, [path]) as progress:
             run = partial(
                 transform_file,
                 path,
                 self.output,
                 transform,
                 hint=FIX_UDF_HINT if self.steps is None else FIX_CAST_HINT,
-                compression=self.asked.compression,
-                overwrite=self.asked.overwrite,
-                limits=self.asked.limits,
-                workers=self.asked.workers,
+                compression=self.options.compression,
+                overwrite=self.options.overwrite,
+                limits=self.options.limits,
+                workers=self.options.workers,
                 progress=partial(make_cancellable(progress, cancellation), path),
             )
             return run_in_thread(run, cancellation)
 
-    def _plan_json(self, path: Path, transform: Transform, records: int) -> dict[str, Any]:
+    def _serialize_plan(self, path: Path, transform: Transform, records: int) -> dict[str, Any]:
         return {
             "ok": True,
             "dry_run": True,
@@ -467,45 +412,45 @@ class _FileTransform:
             "schema": transform.after.to_dict(),
             "records": records,
             "read_bytes": path.stat().st_size,
-            "write_bytes": self.asked.writes(path.stat().st_size),
+            "write_bytes": self.options.estimate_written_bytes(path.stat().st_size),
         }
 
     def _print_plan(self, path: Path, transform: Transform, records: int) -> None:
         click.echo(f"{escape_text(str(path))} → {escape_text(str(self.output))}")
         if self.steps is not None:
-            print_steps(self.steps)
+            _print_steps(self.steps)
         print_planned_changes(_compare_schemas(transform))
-        reads = path.stat().st_size
-        click.echo(f"work: {format_count(records, 'record')}, {format_bytes(reads)} to read")
-        if (size := self.asked.writes(reads)) is not None:
-            new = "" if self.steps is not None else ", and the new fields"
+        read_bytes = path.stat().st_size
+        click.echo(f"work: {format_count(records, 'record')}, {format_bytes(read_bytes)} to read")
+        if (size := self.options.estimate_written_bytes(read_bytes)) is not None:
+            new = "" if self.steps is not None else " plus the new features"
             click.echo(f"to write: about {format_bytes(size)}{new}")
 
-    def _done_json(
-        self, change: FileTransformReport, transform: Transform, seconds: float
+    def _serialize_report(
+        self, report: FileTransformReport, transform: Transform, seconds: float
     ) -> dict[str, Any]:
         return {
             "ok": True,
             "dry_run": False,
-            "output": str(change.file),
+            "output": str(report.file),
             "fields": serialize_schema_diff(_compare_schemas(transform)),
             "schema": transform.after.to_dict(),
-            "records": change.records,
-            "bytes": change.bytes,
-            "compression": change.compression.value,
+            "records": report.records,
+            "bytes": report.bytes,
+            "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
 
-    def _print_done(self, path: Path, change: FileTransformReport, seconds: float) -> None:
-        packed = "" if change.compression.value == "none" else f", {change.compression.value}"
+    def _print_report(self, path: Path, report: FileTransformReport, seconds: float) -> None:
+        suffix = "" if report.compression.value == "none" else f", {report.compression.value}"
         click.echo(
-            f"{escape_text(str(path))} {self.done} into {escape_text(str(change.file))}: "
-            f"{format_count(change.records, 'record')}, {format_bytes(change.bytes)}{packed}"
+            f"{escape_text(str(path))} {self.past} into {escape_text(str(report.file))}: "
+            f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)}{suffix}"
         )
-        if change.records:
-            click.echo(f"  {format_rate(change.records, change.bytes, seconds)}")
+        if report.records:
+            click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
         else:
-            click.echo(f"  {escape_text(str(path))} has no records, so there was nothing to change")
+            click.echo(f"  {escape_text(str(path))} has no records: nothing to transform")
 
 
 def _compare_schemas(transform: Transform) -> SchemaDiff:

@@ -92,7 +92,7 @@ def test_what_was_rejected_before_is_not_said_to_be_rejected_now(tmp_path: Path)
     assert on(tmp_path, "check", NAME, "--json").json["rejected"] == [2]
     result = on(tmp_path, "check", f"{NAME}@2")
     assert result.code == 1
-    assert "nothing was rejected" in result.out
+    assert "rejected nothing" in result.out
     assert "is rejected\n" in result.out
     told = on(tmp_path, "check", f"{NAME}@2", "--json").json
     assert (told["rejected"], told["latest"], told["published"]) == ([], 3, 3)

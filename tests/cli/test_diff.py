@@ -33,7 +33,7 @@ def test_what_came_is_told_with_records_and_bytes(tmp_path: Path) -> None:
         ["+", shard_name("two"), "3", "records,", str(SIZE), "bytes"],
         ["+", shard_name("three"), "3", "records,", str(SIZE), "bytes"],
     ]
-    assert lines[7][0] == "fields:"
+    assert lines[7][0] == "features:"
 
 
 def test_what_went_is_told_with_a_minus(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_the_same_content_is_told_to_be_the_same(tmp_path: Path) -> None:
     version.restore(1)
     result = on(tmp_path, "diff", f"{NAME}@1", "--json")
     assert (result.code, result.json["added"], result.json["removed"]) == (0, [], [])
-    assert "the same" in on(tmp_path, "diff", f"{NAME}@1").out
+    assert "unchanged" in on(tmp_path, "diff", f"{NAME}@1").out
 
 
 @pytest.mark.parametrize(

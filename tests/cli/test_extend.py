@@ -247,7 +247,7 @@ def test_what_a_run_before_had_made_is_told(tmp_path: Path) -> None:
     landed(root, "one")
     command = ("extend", NAME, "--into", "v2", "--udf", f"{write_makers(tmp_path)}:inverse")
     assert on(root, *command, "--max-quarantined", "30%").code == 1
-    assert "run before" in on(root, *command, "--max-quarantined", "40%").out
+    assert "recovered" in on(root, *command, "--max-quarantined", "40%").out
     told = squeezed(on(root, "log", "digits/v2").out)
     assert all(words in told for words in ("0 shards computed", "0 reused", "run before"))
 

@@ -1,8 +1,7 @@
-"""What an append did, for people and for machines."""
+"""`shardline append`."""
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +13,28 @@ from shardline.cli.errors import render_hint
 from shardline.cli.options import (
     Share,
     Size,
+    WriteOptions,
     compression_option,
-    json_option,
-    limit_options,
-    limits,
-    no_check_option,
-    root_option,
-    workers_option,
+    write_options,
 )
-from shardline.cli.output import add_skipped_files, format_source, locate_object
+from shardline.cli.output import (
+    add_skipped_files,
+    format_source,
+    locate_object,
+    print_dry_run_notice,
+    print_json,
+)
 from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import open_root, parse_version, render_next_command
 from shardline.cli.schema_file import read_schema
-from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
+from shardline.cli.snapshot_check import (
+    check_new_snapshot,
+    print_check,
+    print_check_command,
+    print_files_command,
+    print_unpublished,
+    serialize_check,
+)
 from shardline.cli.source_arguments import find_sources, format_option
 from shardline.errors import ChangedSourceError
 from shardline.text import escape_text, format_bytes, format_count, format_rate
@@ -34,7 +42,6 @@ from shardline.text import escape_text, format_bytes, format_count, format_rate
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from shardline.cli.options import CommandFunction
     from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.version import StoredVersion
     from shardline.operations.append import AppendReport
@@ -43,27 +50,26 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-def serialize_report(
-    report: AppendReport, version: StoredVersion, checked: SnapshotCheck | None, seconds: float
+def _serialize_report(
+    report: AppendReport, version: StoredVersion, check: SnapshotCheck | None, seconds: float
 ) -> dict[str, Any]:
     """Return the report with the new snapshot, its check, and paths of quarantine files."""
     payload = report.to_dict()
     files = [locate_object(version, name) for name in report.quarantine_files]
     return {
-        "ok": not report.rejected and (checked is None or checked.ok),
+        "ok": not report.rejected and (check is None or check.ok),
         **payload,
         "snapshot": version.snapshot(report.snapshot).to_dict() if report.snapshot else None,
         "seconds": round(seconds, 6),
         "quarantine": {**payload["quarantine"], "files": files},
-        "check": None if checked is None else serialize_check(checked),
+        "check": None if check is None else serialize_check(check),
         "published": version.state.published == version.state.snapshot,
     }
 
 
-def print_report(
+def _print_report(
     report: AppendReport, version: StoredVersion, seconds: float, *, dry_run: bool
 ) -> None:
-    """What an append did, before any check."""
     if report.created:
         _print_created(version)
     if dry_run:
@@ -75,7 +81,7 @@ def print_report(
     if report.rejected:
         _print_rejected_sources(report)
     if report.replaced:
-        click.echo(f"replaced what {format_count(len(report.replaced), 'source')} had brought in:")
+        click.echo(f"replaced the records of {format_count(len(report.replaced), 'source')}:")
         _print_lines(f"{format_source(s)}, entry {entry}" for s, entry in report.replaced)
     if report.duplicates:
         _print_duplicates(report)
@@ -84,7 +90,6 @@ def print_report(
 
 
 def _print_committed(report: AppendReport, seconds: float) -> None:
-    """Print what an append committed."""
     if report.snapshot is not None:
         sources = format_count(len(report.appended), "source")
         shards = format_count(sum(len(landing.shards) for landing in report.appended), "shard")
@@ -96,205 +101,125 @@ def _print_committed(report: AppendReport, seconds: float) -> None:
         click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
     elif report.appended:
         click.echo(
-            f"{report.version}: {format_count(len(report.appended), 'source')} gave no "
-            "record, so there "
-            "is no new snapshot"
+            f"{report.version}: no new snapshot, no records in "
+            f"{format_count(len(report.appended), 'source')}"
         )
     elif report.rejected:
-        click.echo(f"{report.version}: no source was appended")
+        click.echo(f"{report.version}: no source appended")
     else:
-        click.echo(f"{report.version}: nothing is new, and nothing was changed")
+        click.echo(f"{report.version}: up to date")
 
 
-def print_next_commands(
-    report: AppendReport, version: StoredVersion, checked: SnapshotCheck | None
+def _print_next_command(
+    report: AppendReport, version: StoredVersion, check: SnapshotCheck | None
 ) -> None:
-    """What to run next."""
     if report.snapshot is None:
         state = version.state
         if not report.new and state.snapshot and state.published != state.snapshot:
-            newest = f"{version.name}@{state.snapshot}"
-            click.echo(
-                f"{newest} is not published. To see why: "
-                f"{render_next_command('status', version.name)}"
-            )
+            print_unpublished(version.latest())
         return
-    made = version.snapshot(report.snapshot)
-    if made.published:
-        click.echo(f"To read it: {render_next_command('files', version.name)}")
-    elif checked is None:
-        click.echo(f"To check it, and so publish it: {render_next_command('check', str(made))}")
+    snapshot = version.snapshot(report.snapshot)
+    if snapshot.published:
+        print_files_command(version.name)
+    elif check is None:
+        print_check_command(str(snapshot))
 
 
 def _print_created(version: StoredVersion) -> None:
     schema = version.schema
-    what = format_count(len(schema.features), "feature") if schema.features else "opaque records"
-    click.echo(f"created {version.name}, whose schema has {what}:")
+    content = format_count(len(schema.features), "feature") if schema.features else "opaque records"
+    click.echo(f"created {version.name} with {content}:")
     _print_lines(f"{escape_text(feature.name)}: {feature}" for feature in schema.features)
 
 
 def _print_plan(report: AppendReport, version: StoredVersion) -> None:
     if report.new:
-        creates = "" if version.exists else f", and {version.name} be created"
+        new = "" if version.exists else " (new)"
         click.echo(
-            f"{report.version}: {format_count(len(report.new), 'source')} would land{creates}:"
+            f"{report.version}{new}: would append {format_count(len(report.new), 'source')}:"
         )
         _print_lines(format_source(source) for source in report.new)
-        click.echo("Nothing was changed, and no row was looked at. To do it, leave out --dry-run")
+        click.echo("Rows were not read.")
+        print_dry_run_notice()
     else:
-        click.echo(f"{report.version}: nothing is new")
+        click.echo(f"{report.version}: up to date")
 
 
 def _print_quarantine(report: AppendReport, version: StoredVersion) -> None:
     rows = sum(landing.rows for landing in report.appended)
     click.echo(
-        f"{format_count(report.quarantined_rows, 'row')} of {rows:,} did not fit and went to "
-        f"quarantine ({report.quarantined_rows / max(rows, 1):.2%}):"
+        f"quarantined {report.quarantined_rows:,} of {format_count(rows, 'row')} "
+        f"({report.quarantined_rows / max(rows, 1):.2%}):"
     )
-    reasons = [escape_text(why) for landing in report.appended for why in landing.reasons]
+    reasons = [escape_text(reason) for landing in report.appended for reason in landing.reasons]
     _print_lines(reasons, report.quarantined_rows)
-    click.echo("They are, each with its reason, in:")
+    click.echo("quarantine files:")
     _print_lines(escape_text(locate_object(version, name)) for name in report.quarantine_files)
 
 
 def _print_rejected_sources(report: AppendReport) -> None:
     count = format_count(len(report.rejected), "source")
-    click.echo(f"set aside {count}, which cannot be appended:")
-    for one in report.rejected[:_SHOWN]:
-        for number, line in enumerate(one.reason.splitlines()):
+    click.echo(f"rejected {count}:")
+    for source in report.rejected[:_SHOWN]:
+        for number, line in enumerate(source.reason.splitlines()):
             click.echo(f"  {'' if number == 0 else '  '}{escape_text(line)}")
     if len(report.rejected) > _SHOWN:
         click.echo(f"  … and {len(report.rejected) - _SHOWN:,} more; --json lists all")
-    changed = [one for one in report.rejected if one.code == ChangedSourceError.code]
+    changed = [source for source in report.rejected if source.code == ChangedSourceError.code]
     if changed and changed[0].hint is not None:
         click.echo(f"hint: {render_hint(changed[0].hint)}")
     if len(changed) < len(report.rejected):
-        click.echo("They come in when their content changed, or with --retry-rejected")
+        click.echo("To append them, change their content or add --retry-rejected")
 
 
 def _print_duplicates(report: AppendReport) -> None:
     click.echo(f"warning: skipped {format_count(len(report.duplicates), 'duplicate')}:")
     _print_lines(
-        f"{format_source(one.source)}: {escape_text(one.reason)}" for one in report.duplicates
+        f"{format_source(duplicate.source)}: {escape_text(duplicate.reason)}"
+        for duplicate in report.duplicates
     )
 
 
 def _print_skipped(report: AppendReport) -> None:
-    skipped = [one for one in report.skipped if one.code != "duplicate"]
-    click.echo(f"skipped {format_count(len(skipped), 'source')}:")
-    _print_lines(f"{format_source(one.source)}: {escape_text(one.reason)}" for one in skipped)
-    out = [one.source for one in report.skipped if one.can_retry]
-    if out:
-        again = render_next_command(
-            "append", report.version, format_source(out[0]), "--retry-rejected"
+    sources = [source for source in report.skipped if source.code != "duplicate"]
+    click.echo(f"skipped {format_count(len(sources), 'source')}:")
+    _print_lines(
+        f"{format_source(skipped.source)}: {escape_text(skipped.reason)}" for skipped in sources
+    )
+    retryable = [skipped.source for skipped in report.skipped if skipped.can_retry]
+    if retryable:
+        command = render_next_command(
+            "append", report.version, format_source(retryable[0]), "--retry-rejected"
         )
-        click.echo(f"To append what was taken out all the same: {again}")
+        click.echo(f"To retry: {command}")
 
 
-def _print_lines(lines: Iterable[str], of: int | None = None) -> None:
-    """The first lines, and how many more there are."""
-    listed = list(lines)
-    for line in listed[:_SHOWN]:
-        click.echo(f"  {line}")
-    if len(listed) > _SHOWN:
-        click.echo(f"  … and {len(listed) - _SHOWN:,} more; --json lists all")
-    elif of is not None and of > len(listed):
-        click.echo(f"  … and {of - len(listed):,} more")
+def _print_lines(lines: Iterable[str], total: int | None = None) -> None:
+    """Print the first lines and the number of further lines, up to `total`."""
+    rows = list(lines)
+    for row in rows[:_SHOWN]:
+        click.echo(f"  {row}")
+    if len(rows) > _SHOWN:
+        click.echo(f"  … and {len(rows) - _SHOWN:,} more; --json lists all")
+    elif total is not None and total > len(rows):
+        click.echo(f"  … and {total - len(rows):,} more")
 
 
-@dataclass(frozen=True, slots=True)
-class _AppendOptions:
-    """The arguments and options."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _AppendOptions(WriteOptions):
+    """Arguments and options."""
 
     version: str
     sources: tuple[str, ...]
     schema: Path | None
     format_: str | None
     target_size: int
-    compression: str | None
     max_quarantined: float
     salvage: bool
     skip_invalid: bool
     retry_rejected: bool
     on_duplicate: str
     on_changed: str
-    dry_run: bool
-    no_check: bool
-    workers: int | None
-    max_record: int
-    max_decompressed: int
-    root: str | None
-    as_json: bool
-
-
-def _append_options(command: CommandFunction) -> CommandFunction:
-    for decorate in (
-        json_option,
-        root_option,
-        limit_options,
-        workers_option,
-        no_check_option,
-        click.option("--dry-run", is_flag=True, help="List the new sources without writing."),
-        click.option(
-            "--on-changed",
-            type=click.Choice(["reject", "append", "replace"]),
-            default="reject",
-            show_default=True,
-            help="For a known path with other content: reject it, append it, or replace the "
-            "records of the old content.",
-        ),
-        click.option(
-            "--on-duplicate",
-            type=click.Choice(["skip", "append"]),
-            default="skip",
-            show_default=True,
-            help="For known content under another path: skip it or append it.",
-        ),
-        click.option(
-            "--retry-rejected",
-            is_flag=True,
-            help="Retry sources that were rejected, or rolled back by a restore.",
-        ),
-        click.option(
-            "--skip-invalid",
-            is_flag=True,
-            help="Skip invalid sources and record them as rejected.",
-        ),
-        click.option(
-            "--salvage",
-            is_flag=True,
-            help="Take the intact records of corrupt TFRecord files. The losses are quarantined.",
-        ),
-        click.option(
-            "--max-quarantined",
-            type=Share(),
-            default="0",
-            show_default=True,
-            metavar="SHARE",
-            help="Quarantine up to this share of rows that do not fit the schema, such as "
-            "1% or 0.01.",
-        ),
-        compression_option(None, "  [default: as the version is, a new one not]"),
-        click.option(
-            "--target-size",
-            type=Size(least=1),
-            default="128MB",
-            show_default=True,
-            help="Start a new shard at this size.",
-        ),
-        format_option("the sources are"),
-        click.option(
-            "--schema",
-            type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Schema of a new version, as written by 'shardline schema --declare'.  "
-            "[default: inferred]",
-        ),
-        click.argument("sources", nargs=-1, required=True, metavar="SOURCE..."),
-        click.argument("version", metavar="NAME/VERSION"),
-    ):
-        command = decorate(command)
-    return command
 
 
 @click.command(
@@ -319,63 +244,114 @@ SOURCE is a file, a glob in quotes, a folder or the URI of an object, in TFRecor
 Parquet or Arrow. A folder means its files in these formats. In a folder without such files,
 each file becomes a record with its path, label (name of the parent folder) and content.""",
 )
-@_append_options
-def append(**asked: Any) -> None:  # noqa: ANN401 - they are told in _AppendOptions
+@click.argument("version", metavar="NAME/VERSION")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "--schema",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Schema of a new version, as written by 'shardline schema --declare'.  "
+    "[default: inferred]",
+)
+@format_option("the sources are")
+@click.option(
+    "--target-size",
+    type=Size(least=1),
+    default="128MB",
+    show_default=True,
+    help="Start a new shard at this size.",
+)
+@compression_option(None, "  [default: as the version is, a new one not]")
+@click.option(
+    "--max-quarantined",
+    type=Share(),
+    default="0",
+    show_default=True,
+    metavar="SHARE",
+    help="Quarantine up to this share of rows that do not fit the schema, such as 1% or 0.01.",
+)
+@click.option(
+    "--salvage",
+    is_flag=True,
+    help="Take the intact records of corrupt TFRecord files. The losses are quarantined.",
+)
+@click.option(
+    "--skip-invalid", is_flag=True, help="Skip invalid sources and record them as rejected."
+)
+@click.option(
+    "--retry-rejected",
+    is_flag=True,
+    help="Retry sources that were rejected, or rolled back by a restore.",
+)
+@click.option(
+    "--on-duplicate",
+    type=click.Choice(["skip", "append"]),
+    default="skip",
+    show_default=True,
+    help="For known content under another path: skip it or append it.",
+)
+@click.option(
+    "--on-changed",
+    type=click.Choice(["reject", "append", "replace"]),
+    default="reject",
+    show_default=True,
+    help="For a known path with other content: reject it, append it, or replace the records of "
+    "the old content.",
+)
+@write_options
+def append(**values: Any) -> None:  # noqa: ANN401 - the fields of _AppendOptions
     """Append the records of new sources to a version, each source exactly once.
 
     The first append creates the version. A source that was appended before is skipped, and so is
     a duplicate: known content under another path. A known path with other content is rejected,
-    unless --on-changed says otherwise. A row that does not fit the schema fails the append, unless
+    unless --on-changed is given. A row that does not fit the schema fails the append, unless
     --max-quarantined allows it. The new snapshot is checked and published.
 
     Exits with 0 if nothing is new. Exits with 1 if rows do not fit, a source is corrupt, changed or
     has another schema, or the check fails. Exits with 2 if a source cannot be read.
     """
-    _run(_AppendOptions(**asked))
+    _run(_AppendOptions(**values))
 
 
-def _run(asked: _AppendOptions) -> None:
+def _run(options: _AppendOptions) -> None:
     from shardline.log.version import StoredVersion
     from shardline.operations.append import append as run
 
-    wanted = parse_version(asked.version)
-    within = limits(asked.max_record, asked.max_decompressed)
-    sources = find_sources(asked.sources, asked.format_)
-    declared = None if asked.schema is None else read_schema(asked.schema)
-    version = StoredVersion(open_root(asked.root, may_be_new=True), wanted.version)
-    unknown = declared is None and not version.exists
+    name = parse_version(options.version).version
+    limits = options.limits
+    sources = find_sources(options.sources, options.format_)
+    declared = None if options.schema is None else read_schema(options.schema)
+    version = StoredVersion(open_root(options.root, may_be_new=True), name)
     began = time.perf_counter()
-    then = {"identifying": "finding the schema"} if unknown and not asked.dry_run else {}
-    with open_progress_executor(asked.workers, then=then) as executor:
+    infers = declared is None and not version.exists and not options.dry_run
+    then = {"identifying": "finding the schema"} if infers else {}
+    with open_progress_executor(options.workers, then=then) as executor:
         report = run(
             version,
             sources,
             schema=declared,
-            format=asked.format_,  # type: ignore[arg-type] # one of its choices
-            target_bytes=asked.target_size,
-            compression=asked.compression,
-            max_quarantined=asked.max_quarantined,
-            salvage=asked.salvage,
-            skip_invalid=asked.skip_invalid,
-            retry_rejected=asked.retry_rejected,
-            on_duplicate=asked.on_duplicate,  # type: ignore[arg-type] # one of its choices
-            on_changed=asked.on_changed,  # type: ignore[arg-type] # one of its choices
-            dry_run=asked.dry_run,
-            limits=within,
+            format=options.format_,  # type: ignore[arg-type] # one of its choices
+            target_bytes=options.target_size,
+            compression=options.compression,
+            max_quarantined=options.max_quarantined,
+            salvage=options.salvage,
+            skip_invalid=options.skip_invalid,
+            retry_rejected=options.retry_rejected,
+            on_duplicate=options.on_duplicate,  # type: ignore[arg-type] # one of its choices
+            on_changed=options.on_changed,  # type: ignore[arg-type] # one of its choices
+            dry_run=options.dry_run,
+            limits=limits,
             executor=executor,
         )
     seconds = time.perf_counter() - began
-    if not asked.as_json:
-        print_report(report, version, seconds, dry_run=asked.dry_run)
-    checked = None
-    if report.snapshot is not None and not asked.no_check:
-        checked = check_snapshot(version, report.snapshot, limits=within, workers=asked.workers)
-    if asked.as_json:
-        told = serialize_report(report, version, checked, seconds)
-        click.echo(json.dumps(add_skipped_files(told)))
+    if not options.as_json:
+        _print_report(report, version, seconds, dry_run=options.dry_run)
+    check = check_new_snapshot(version, report.snapshot, options)
+    if options.as_json:
+        print_json(add_skipped_files(_serialize_report(report, version, check, seconds)))
     else:
-        if checked is not None:
-            print_check(checked)
-        print_next_commands(report, version, checked)
-    fine = not report.rejected and (checked is None or checked.ok)
-    raise SystemExit(0 if fine else 1)
+        if check is not None:
+            print_check(check)
+        _print_next_command(report, version, check)
+    ok = not report.rejected and (check is None or check.ok)
+    raise SystemExit(0 if ok else 1)

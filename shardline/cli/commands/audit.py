@@ -148,9 +148,9 @@ def audit(
     if page is not None:
         validate_report_file(page)
         validate_outside_root(page, root)
-    asked = _parse_since(since, name)
-    if isinstance(asked, int):
-        _validate_snapshot(catalog, name or "", asked)
+    start = _parse_since(since, name)
+    if isinstance(start, int):
+        _validate_snapshot(catalog, name or "", start)
     began = time.perf_counter()
     with _open_instance(dagster_home) as instance, show_step_progress("reading logs") as progress:
         report = audit_root(
@@ -159,7 +159,7 @@ def audit(
             shards=not quick,
             sources=not no_sources,
             recompute=_get_recompute_options(sample, seed, udfs, tables) if recompute else None,
-            since=asked,
+            since=start,
             recorded=instance,
             dagster_root=dagster_root,
             workers=workers,
@@ -170,10 +170,10 @@ def audit(
 
         write_page(catalog, page, findings=report.findings, names=names)
         if not as_json:
-            click.echo(f"the report page: {escape_text(str(page))}")
+            click.echo(f"wrote {escape_text(str(page))}")
     if as_json:
-        told = _serialize_report(report)
-        print_json(told if page is None else {**told, "page": str(page)})
+        payload = _serialize_report(report)
+        print_json(payload if page is None else {**payload, "page": str(page)})
     else:
         _print_report(report, time.perf_counter() - began, quick=quick)
     raise SystemExit(0 if report.ok else 1)
@@ -222,7 +222,7 @@ def _parse_since(since: str | None, name: str | None) -> datetime | int | None:
 
 
 def _validate_snapshot(catalog: LogIndex, name: str, snapshot: int) -> None:
-    """Refuse a snapshot that a version does not have; of a damaged log the audit itself tells."""
+    """Refuse a snapshot that a version does not have. The audit reports a corrupt log."""
     try:
         known = catalog.version(name).state.snapshot
     except (CorruptLogError, UnknownFormatError):
@@ -238,7 +238,7 @@ def _validate_snapshot(catalog: LogIndex, name: str, snapshot: int) -> None:
 
 @contextmanager
 def _open_instance(home: Path | None) -> Iterator[Any]:
-    """What Dagster recorded, if it is asked for."""
+    """Open the records of a Dagster instance, if one is given."""
     if home is None:
         yield None
         return
@@ -272,19 +272,20 @@ def _print_report(report: AuditReport, seconds: float, *, quick: bool) -> None:
         if hint is not None:
             click.echo(f"        {click.style(f'hint: {render_hint(hint)}', dim=True)}")
     counts = Counter(finding.severity for finding in report.findings)
-    found = [format_count(counts[severity], severity) for severity in _COLOURS if counts[severity]]
+    findings = [
+        format_count(counts[severity], severity) for severity in _COLOURS if counts[severity]
+    ]
+    result = format_list(findings or ["no findings"])
     size = format_bytes(report.bytes) + (", not read" if quick else "")
-    looked = [
+    audited = [
         format_count(len(report.versions), "version") + _format_extent(report),
         format_count(report.entries, "entry", "entries"),
         f"{format_count(report.shards, 'shard')} ({size})",
     ]
     if report.recomputed:
-        looked.append(f"{format_count(report.recomputed, 'shard')} recomputed")
+        audited.append(f"{format_count(report.recomputed, 'shard')} recomputed")
     mark = click.style("ok", fg="green") if report.ok else click.style("NOT VERIFIED", fg="red")
-    click.echo(
-        f"{mark}: {format_list(looked)} in {seconds:.2f} s; {format_list(found or ['no findings'])}"
-    )
+    click.echo(f"{mark}: {format_list(audited)} in {seconds:.2f} s; {result}")
     if report.not_in_dagster:
         names = format_list(escape_text(name) for name in report.not_in_dagster)
         click.echo(f"not compared with Dagster, which has no record: {names}")
@@ -295,8 +296,8 @@ def _print_report(report: AuditReport, seconds: float, *, quick: bool) -> None:
 
 
 def _format_extent(report: AuditReport) -> str:
-    """Return the versions that the audit read besides those asked for."""
-    return f" (and {format_list(report.dependencies)} below)" if report.dependencies else ""
+    """Return the upstream versions that the audit also read."""
+    return f" (with {format_list(report.dependencies)} upstream)" if report.dependencies else ""
 
 
 def _print_finding(finding: Finding) -> None:

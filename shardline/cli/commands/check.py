@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
+from shardline.cli.output import print_json
 from shardline.cli.references import find_snapshot, open_root, open_version, parse_reference
 from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
 
@@ -46,10 +45,10 @@ def check(
     passed before, the snapshots that contain it are no longer published. Exits with 1 if a check
     fails.
     """
-    wanted = parse_reference(reference)
-    version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted, "latest")
-    checked = check_snapshot(
+    target = parse_reference(reference)
+    version = open_version(open_root(root), target)
+    snapshot = find_snapshot(version, target, "latest")
+    result = check_snapshot(
         version,
         snapshot.number,
         recheck=recheck,
@@ -57,7 +56,7 @@ def check(
         workers=workers,
     )
     if as_json:
-        click.echo(json.dumps(serialize_check(checked)))
+        print_json(serialize_check(result))
     else:
-        print_check(checked)
-    raise SystemExit(0 if checked.ok else 1)
+        print_check(result)
+    raise SystemExit(0 if result.ok else 1)

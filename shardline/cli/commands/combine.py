@@ -1,9 +1,9 @@
-"""How many pairs there will be, in words; what both kinds of combination tell."""
+"""`shardline combine`."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,14 +14,10 @@ from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError, raise_as_usage_error
 from shardline.cli.options import (
     Size,
+    WriteOptions,
     compression_option,
     expand_patterns,
-    json_option,
-    limit_options,
-    limits,
-    no_check_option,
-    root_option,
-    workers_option,
+    write_options,
 )
 from shardline.cli.output import (
     add_skipped_files,
@@ -29,7 +25,7 @@ from shardline.cli.output import (
     print_json,
     serialize_snapshot,
 )
-from shardline.cli.output_file import validate_destination
+from shardline.cli.output_file import validate_destination, validate_transform_output
 from shardline.cli.progress import (
     make_cancellable,
     open_progress_executor,
@@ -46,7 +42,7 @@ from shardline.cli.references import (
     parse_version,
     validate_output_path,
 )
-from shardline.cli.snapshot_check import check_snapshot, print_next_steps, serialize_derived
+from shardline.cli.snapshot_check import check_new_snapshot, print_next_steps, serialize_derived
 from shardline.cli.udf_options import load_filter, load_udfs, print_unversioned_udfs
 from shardline.pairing.combine_spec import DEFAULTS, OPTIONS, get_flag
 from shardline.text import (
@@ -58,7 +54,7 @@ from shardline.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from typing import NoReturn
 
     from shardline.cli.options import CommandFunction
@@ -67,12 +63,11 @@ if TYPE_CHECKING:
     from shardline.operations.combine_files import CombineFilesPlan
     from shardline.pairing.combine_spec import CombineMode, CombineSpec, SpecOptions
     from shardline.pairing.pair_grid import PairEstimate
-    from shardline.tfrecord import Limits
 
 
-@dataclass(frozen=True, slots=True)
-class CombineOptions:
-    """What was asked for."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CombineOptions(WriteOptions):
+    """Arguments and options, without those of the CombineSpec."""
 
     left: str
     right: str
@@ -82,23 +77,10 @@ class CombineOptions:
     mode: CombineMode
     budget_bytes: int | None
     target_size: int | None
-    compression: str | None
-    dry_run: bool
-    no_check: bool
-    workers: int | None
-    max_record: int
-    max_decompressed: int
-    root: str | None
-    as_json: bool
-
-    @property
-    def limits(self) -> Limits:
-        """The limits that were asked for."""
-        return limits(self.max_record, self.max_decompressed)
 
     @property
     def virtual(self) -> bool:
-        """Whether only the plan of the pairs is to be written."""
+        """Return True if only a pair plan is written."""
         return self.mode == "virtual"
 
     def validate(self) -> None:
@@ -120,58 +102,57 @@ class CombineOptions:
 _SHOWN = 20
 
 
-def _format_estimate(found: PairEstimate) -> str:
+def _format_estimate(estimate: PairEstimate) -> str:
     """`12,000 pairs, about 1.2 MB to write`."""
-    most = "at most " if found.most else ""
-    return f"{most}{format_count(found.pairs, 'pair')}, about {format_bytes(found.bytes)} to write"
+    bound = "at most " if estimate.most else ""
+    pairs = format_count(estimate.pairs, "pair")
+    return f"{bound}{pairs}, about {format_bytes(estimate.bytes)} to write"
 
 
-def _serialize_estimate(found: PairEstimate) -> dict[str, Any]:
-    """The same for machines; with `most` there may be fewer."""
-    return {"pairs": found.pairs, "bytes": found.bytes, "most": found.most}
-
-
-def _print_features(features: Iterable[str]) -> None:
-    """What is in a pair."""
-    listed_all = list(features)
-    click.echo("a pair has:")
-    for feature in listed_all[:_SHOWN]:
+def _print_features(features: list[str]) -> None:
+    click.echo("features of a pair:")
+    for feature in features[:_SHOWN]:
         click.echo(f"  {escape_text(feature)}")
-    if len(listed_all) > _SHOWN:
-        click.echo(f"  … and {len(listed_all) - _SHOWN:,} more; --json lists all")
+    if len(features) > _SHOWN:
+        click.echo(f"  … and {len(features) - _SHOWN:,} more; --json lists all")
 
 
 def _print_incremental_notice(spec: CombineSpec) -> None:
-    """Say which options prevent that computed shards are used again."""
+    """Print the options that prevent the reuse of computed shards."""
     for name in ("limit", "sample"):
         if getattr(spec, name) is not None:
-            click.echo(f"  --{name} is not incremental: all is made anew when a side has changed")
+            click.echo(f"  --{name} is not incremental: a changed side recomputes all pairs")
     print_unversioned_udfs(spec.functions)
 
 
-def _combine_files(asked: CombineOptions, output: Path, options: SpecOptions) -> None:
-    """Write all pairs to a file, or print how many they would be."""
+def _combine_files(options: CombineOptions, output: Path, spec_options: SpecOptions) -> None:
+    """Write the pairs of files to a file, or show the plan."""
     from shardline.operations.combine_files import plan_combine_files
     from shardline.pairing.pair_grid import validate_budget
 
-    sides = expand_patterns([asked.left]), expand_patterns([asked.right])
-    _validate_output(asked, output, [*sides[0], *sides[1]])
+    sides = expand_patterns([options.left]), expand_patterns([options.right])
+    paths = map(resolve_path, [*sides[0], *sides[1]])
+    validate_transform_output(
+        output, is_input=resolve_path(output) in set(paths), overwrite=options.overwrite
+    )
     with show_activity("counting the pairs"), raise_as_usage_error():
-        plan = plan_combine_files(*sides, limits=asked.limits, workers=asked.workers, **options)
+        plan = plan_combine_files(
+            *sides, limits=options.limits, workers=options.workers, **spec_options
+        )
         estimate = plan.estimate
-    if not asked.as_json:
-        _print_file_plan(plan, sides, output, whole=asked.dry_run)
+    if not options.as_json:
+        _print_file_plan(plan, sides, output, whole=options.dry_run)
     folder = output.absolute().parent
-    validate_budget(str(output), estimate, asked.budget_bytes, folder, of_files=True)
-    if not asked.dry_run:
-        _write_pairs(asked, plan, output)
-    elif asked.as_json:
+    validate_budget(str(output), estimate, options.budget_bytes, folder, of_files=True)
+    if not options.dry_run:
+        _write_pairs(options, plan, output)
+    elif options.as_json:
         print_json(add_skipped_files(_serialize_file_plan(plan, output)))
     else:
         print_dry_run_notice()
 
 
-def _write_pairs(asked: CombineOptions, plan: CombineFilesPlan, output: Path) -> None:
+def _write_pairs(options: CombineOptions, plan: CombineFilesPlan, output: Path) -> None:
     from shardline.execution.executor import CancellationToken
 
     began = time.perf_counter()
@@ -180,15 +161,15 @@ def _write_pairs(asked: CombineOptions, plan: CombineFilesPlan, output: Path) ->
         run = partial(
             plan.execute,
             output,
-            compression=asked.compression or "none",
-            budget_bytes=asked.budget_bytes,
-            overwrite=asked.overwrite,
+            compression=options.compression or "none",
+            budget_bytes=options.budget_bytes,
+            overwrite=options.overwrite,
             progress=make_cancellable(progress, cancellation),
         )
         report = run_in_thread(run, cancellation)
     seconds = time.perf_counter() - began
-    if asked.as_json:
-        told = {
+    if options.as_json:
+        payload = {
             "ok": True,
             "dry_run": False,
             "output": str(output),
@@ -197,35 +178,14 @@ def _write_pairs(asked: CombineOptions, plan: CombineFilesPlan, output: Path) ->
             "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
-        print_json(add_skipped_files(told))
+        print_json(add_skipped_files(payload))
         return
-    packed = "" if report.compression.value == "none" else f", {report.compression.value}"
+    suffix = "" if report.compression.value == "none" else f", {report.compression.value}"
     click.echo(
         f"{escape_text(str(output))}: {format_count(report.records, 'pair')}, "
-        f"{format_bytes(report.bytes)}{packed}"
+        f"{format_bytes(report.bytes)}{suffix}"
     )
     click.echo(f"  {format_rate(report.records, report.bytes, seconds, 'pairs')}")
-
-
-def _validate_output(asked: CombineOptions, output: Path, paths: list[Path]) -> None:
-    if output.is_dir():
-        raise UsageError(
-            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
-        )
-    if resolve_path(output) in set(map(resolve_path, paths)):
-        raise UsageError(
-            f"{output} is an input file",
-            code="output-is-input",
-            hint="write to another file",
-            path=output,
-        )
-    if output.exists() and not asked.overwrite:
-        raise UsageError(
-            f"{output} exists already",
-            code="file-exists",
-            hint="choose another name or add `--overwrite`",
-            path=output,
-        )
 
 
 def _print_file_plan(
@@ -237,9 +197,9 @@ def _print_file_plan(
     )
     click.echo(f"{left} with {right} → {escape_text(str(output))}")
     if whole and plan.schema is not None:
-        _print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
+        _print_features([f"{feature.name}: {feature}" for feature in plan.schema.features])
     elif whole:
-        _print_features(plan.features)
+        _print_features(list(plan.features))
     click.echo(f"work: {_format_estimate(plan.estimate)}")
 
 
@@ -256,65 +216,62 @@ def _serialize_file_plan(plan: CombineFilesPlan, output: Path) -> dict[str, Any]
         "right": plan.right,
         "features": list(plan.features),
         "schema": plan.schema and plan.schema.to_dict(),
-        "estimate": _serialize_estimate(plan.estimate),
+        "estimate": asdict(plan.estimate),
     }
 
 
-def _combine_versions(asked: CombineOptions, into: str, options: SpecOptions) -> NoReturn:
-    """Make all pairs the content of a version, or print how many they would be."""
+def _combine_versions(options: CombineOptions, into: str, spec_options: SpecOptions) -> NoReturn:
+    """Write the pairs of versions to a version, or show the plan."""
     from shardline.operations.combine import plan_combine
     from shardline.pairing.pair_grid import validate_budget
     from shardline.storage.temporary_files import spool_folder
 
-    left, right, target = _open_versions(asked, into)
-    more: dict[str, Any] = {} if asked.target_size is None else {"target_bytes": asked.target_size}
-    for side, version, text in (("left", left, asked.left), ("right", right, asked.right)):
-        wanted = parse_reference(text)
-        more[f"{side}_snapshot"] = find_snapshot(version, wanted).number
+    left, right, target = _open_versions(options, into)
+    arguments: dict[str, Any] = {}
+    if options.target_size is not None:
+        arguments["target_bytes"] = options.target_size
+    for side, version, text in (("left", left, options.left), ("right", right, options.right)):
+        arguments[f"{side}_snapshot"] = find_snapshot(version, parse_reference(text)).number
     with show_activity("counting the pairs"), raise_as_usage_error():
         plan = plan_combine(
             left,
             right,
             target,
-            mode=asked.mode,
-            compression=asked.compression,
-            limits=asked.limits,
-            **more,
-            **options,
+            mode=options.mode,
+            compression=options.compression,
+            limits=options.limits,
+            **arguments,
+            **spec_options,
         )
-    if not asked.as_json:
-        _print_version_plan(plan, target, whole=asked.dry_run)
-    validate_budget(target.name, plan.estimate, asked.budget_bytes, spool_folder(target.store))
-    if asked.dry_run:
-        if asked.as_json:
+    if not options.as_json:
+        _print_version_plan(plan, target, whole=options.dry_run)
+    validate_budget(target.name, plan.estimate, options.budget_bytes, spool_folder(target.store))
+    if options.dry_run:
+        if options.as_json:
             print_json(_serialize_version_plan(plan, target))
         else:
             print_dry_run_notice()
         raise SystemExit(0)
     began = time.perf_counter()
-    with open_progress_executor(asked.workers) as executor:
-        report = plan.execute(budget_bytes=asked.budget_bytes, executor=executor)
+    with open_progress_executor(options.workers) as executor:
+        report = plan.execute(budget_bytes=options.budget_bytes, executor=executor)
     seconds = time.perf_counter() - began
-    if not asked.as_json:
+    if not options.as_json:
         _print_report(report, seconds)
-    checked = None
-    if report.snapshot is not None and not asked.no_check:
-        checked = check_snapshot(
-            target, report.snapshot, limits=asked.limits, workers=asked.workers
-        )
-    if asked.as_json:
-        print_json(serialize_derived(report, target, checked, seconds))
+    check = check_new_snapshot(target, report.snapshot, options)
+    if options.as_json:
+        print_json(serialize_derived(report, target, check, seconds))
     else:
-        print_next_steps(target, report.snapshot, checked, plain=not asked.virtual)
-    raise SystemExit(0 if checked is None or checked.ok else 1)
+        print_next_steps(target, report.snapshot, check, plain=not options.virtual)
+    raise SystemExit(0 if check is None or check.ok else 1)
 
 
 def _open_versions(
-    asked: CombineOptions, into: str
+    options: CombineOptions, into: str
 ) -> tuple[StoredVersion, StoredVersion, StoredVersion]:
     from shardline.log.version import StoredVersion
 
-    left, right = parse_reference(asked.left), parse_reference(asked.right)
+    left, right = parse_reference(options.left), parse_reference(options.right)
     if "/" not in into:
         dataset = left.version.partition("/")[0]
         raise UsageError(
@@ -330,24 +287,25 @@ def _open_versions(
             hint="name another version",
             version=name,
         )
-    store = open_root(asked.root)
-    one = open_version(store, left)
-    other = one if left.version == right.version else open_version(store, right)
-    return one, other, StoredVersion(store, name)
+    store = open_root(options.root)
+    left_version = open_version(store, left)
+    same = left.version == right.version
+    right_version = left_version if same else open_version(store, right)
+    return left_version, right_version, StoredVersion(store, name)
 
 
 def _print_version_plan(plan: CombinePlan, into: StoredVersion, *, whole: bool) -> None:
-    new = "" if into.exists else ", which is new"
+    new = "" if into.exists else " (new)"
     left, right = (
         f"{side} ({format_count(side.records, 'record')})" for side in (plan.left, plan.right)
     )
     click.echo(f"{left} with {right} → {plan.into}{new}")
     if whole:
-        _print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
-    shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to use again"
-    gone = f", {plan.drop:,} to drop" if plan.drop else ""
+        _print_features([f"{feature.name}: {feature}" for feature in plan.schema.features])
+    shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to reuse"
+    drop = f", {plan.drop:,} to drop" if plan.drop else ""
     size = f"; {_format_estimate(plan.estimate)}" if plan.compute else ""
-    click.echo(f"work: {shards}{gone}{size}")
+    click.echo(f"work: {shards}{drop}{size}")
     _print_incremental_notice(plan.spec)
 
 
@@ -364,25 +322,25 @@ def _serialize_version_plan(plan: CombinePlan, into: StoredVersion) -> dict[str,
         "reuse_shards": plan.reuse,
         "drop_shards": plan.drop,
         "incremental": plan.incremental,
-        "estimate": _serialize_estimate(plan.estimate),
+        "estimate": asdict(plan.estimate),
     }
 
 
 def _print_report(report: CombineReport, seconds: float) -> None:
     both = f"{report.left} and {report.right}"
     if report.entry is None:
-        click.echo(f"{report.version} follows {both} already: nothing to do")
+        click.echo(f"{report.version}: up to date with {both}")
         return
     if report.created:
         click.echo(f"created {report.version}")
-    made = f"{report.version}@{report.snapshot}"
+    snapshot = f"{report.version}@{report.snapshot}"
     reused = format_reused_shards(report.recovered, len(report.reused))
+    shards = format_count(len(report.written), "shard")
     if not report.written:
-        again = format_count(len(report.reused), "shard")
-        click.echo(f"{made}: follows {both}, and nothing had to be computed: {again} used again")
+        click.echo(f"{snapshot}: follows {both}; {shards} computed{reused}")
         return
     click.echo(
-        f"{made}: {format_count(len(report.written), 'shard')} computed{reused}; "
+        f"{snapshot}: {shards} computed{reused}; "
         f"{format_count(report.records, 'pair')}, {format_bytes(report.bytes)} written"
     )
     click.echo(f"  {format_rate(report.records, report.bytes, seconds, 'pairs')}")
@@ -433,14 +391,14 @@ _LOADERS: dict[str, Callable[[Any], Any]] = {
     "where": load_filter,
     "udfs": load_udfs,
 }
-"""What reads the text of an option that is not the value itself."""
+"""Loaders of options whose text is not the value."""
 
 
-def _load_options(given: dict[str, Any]) -> SpecOptions:
-    """Return the options of a CombineSpec that were given, with their functions loaded."""
+def _load_options(values: dict[str, Any]) -> SpecOptions:
+    """Return the options of a CombineSpec that have a value, with their functions loaded."""
     loaded: Any = {
         name: _LOADERS[name](value) if name in _LOADERS else value
-        for name, value in given.items()
+        for name, value in values.items()
         if value not in {None, "", (), False}
     }
     return cast("SpecOptions", loaded)
@@ -504,13 +462,8 @@ After an append, the same command computes only pairs of new shards. It computes
     help="With --into: start a new shard at this size.  [default: 128MB]",
 )
 @compression_option(None, "  [default: as the version is, files and new ones not]")
-@click.option("--dry-run", is_flag=True, help="Show the plan without writing.")
-@no_check_option
-@workers_option
-@limit_options
-@root_option
-@json_option
-def combine(**given: Any) -> None:  # noqa: ANN401 - the fields of CombineOptions, and of the spec
+@write_options
+def combine(**values: Any) -> None:  # noqa: ANN401 - the fields of CombineOptions, and of the spec
     """Pair each record of LEFT with each record of RIGHT.
 
     LEFT and RIGHT are files (--output) or versions (--into). The number of pairs and their
@@ -521,11 +474,11 @@ def combine(**given: Any) -> None:  # noqa: ANN401 - the fields of CombineOption
     sides have a feature of the same name and --on-collision is not given, or if the output exceeds
     the budget. Nothing is written then.
     """
-    own = {one.name: given.pop(one.name) for one in fields(CombineOptions)}
-    asked = CombineOptions(**own)
-    asked.validate()
-    options = _load_options(given)
-    if asked.output is not None:
-        _combine_files(asked, asked.output, options)
-    elif asked.into is not None:
-        _combine_versions(asked, asked.into, options)
+    own = {field.name: values.pop(field.name) for field in fields(CombineOptions)}
+    options = CombineOptions(**own)
+    options.validate()
+    spec_options = _load_options(values)
+    if options.output is not None:
+        _combine_files(options, options.output, spec_options)
+    elif options.into is not None:
+        _combine_versions(options, options.into, spec_options)

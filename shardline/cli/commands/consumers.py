@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import Table
+from shardline.cli.output import Table, print_json
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -104,7 +103,7 @@ def _validate_options(
 
 
 def _parse_version_option(store: Store, name: str | None, option: str, consumer: str) -> Reference:
-    """The version that was named; a usage error if none was tells how to."""
+    """Parse the name of a version. Raises UsageError if it is missing."""
     from shardline.provenance.log_index import LogIndex
 
     if name is not None:
@@ -123,20 +122,18 @@ def _register(
 ) -> None:
     from shardline.provenance.consumers import Consumer, register
 
-    wanted = _parse_version_option(store, name, "--register", consumer)
-    version = open_version(store, wanted)
-    snapshot = find_snapshot(version, wanted)
+    target = _parse_version_option(store, name, "--register", consumer)
+    version = open_version(store, target)
+    snapshot = find_snapshot(version, target)
     entry = register(version, snapshot.number, consumer, run=run, commit=commit)
     if as_json:
-        told = Consumer(version.name, snapshot.number, consumer, run, commit).to_dict()
-        told |= {"since": entry and entry.time.isoformat()}
-        click.echo(json.dumps({"ok": True, "new": entry is not None, "consumer": told}))
+        since = entry and entry.time
+        record = Consumer(version.name, snapshot.number, consumer, run, commit, since)
+        print_json({"ok": True, "new": entry is not None, "consumer": record.to_dict()})
     elif entry is None:
-        click.echo(f"{escape_text(consumer)} reads {snapshot} already: nothing to do")
+        click.echo(f"{snapshot}: {escape_text(consumer)} is registered already")
     else:
-        click.echo(
-            f"{escape_text(consumer)} reads {snapshot}: vacuum keeps it until it is released"
-        )
+        click.echo(f"{snapshot}: registered {escape_text(consumer)}, kept until its release")
 
 
 def _release(
@@ -144,40 +141,40 @@ def _release(
 ) -> None:
     from shardline.provenance.consumers import release
 
-    wanted = _parse_version_option(store, name, "--release", consumer)
-    version = open_version(store, wanted)
-    snapshot = None if wanted.snapshot is None else find_snapshot(version, wanted).number
+    target = _parse_version_option(store, name, "--release", consumer)
+    version = open_version(store, target)
+    snapshot = None if target.snapshot is None else find_snapshot(version, target).number
     released = release(version, consumer, run=run, snapshot=snapshot)
     if as_json:
-        told = [one.to_dict() for one in released]
-        click.echo(json.dumps({"ok": True, "version": version.name, "released": told}))
+        payload = [record.to_dict() for record in released]
+        print_json({"ok": True, "version": version.name, "released": payload})
     else:
-        numbers = ", ".join(f"@{one.snapshot}" for one in released)
-        click.echo(
-            f"{escape_text(consumer)} no longer holds {version.name} ({numbers}): the log "
-            "remembers it"
-        )
+        numbers = ", ".join(f"@{record.snapshot}" for record in released)
+        click.echo(f"{version.name}: released {escape_text(consumer)} ({numbers})")
 
 
 def _print_consumers(store: Store, name: str | None, *, everyone: bool, as_json: bool) -> None:
-    found = _list_consumers(store, name, everyone=everyone)
+    consumers = _list_consumers(store, name, everyone=everyone)
     if as_json:
-        click.echo(json.dumps({"ok": True, "consumers": [one.to_dict() for one in found]}))
+        print_json({"ok": True, "consumers": [consumer.to_dict() for consumer in consumers]})
         return
-    if not found:
+    if not consumers:
         example = render_next_command("consumers", "NAME/VERSION", "--register", "CONSUMER")
-        click.echo(f"no consumers are registered. To register one: {example}")
+        click.echo("no consumers")
+        click.echo(f"To register a consumer: {example}")
         return
     headings = ["version", "snapshot", "consumer", "run", "commit"]
     headings += ["since (UTC)", "released (UTC)"] if everyone else []
     table = Table(*headings, right=("snapshot",), wide="consumer")
-    for one in found:
-        row = [one.version, f"{one.snapshot}", *map(escape_text, (one.name, one.run, one.commit))]
-        times = [format_time(time) if time else "" for time in (one.since, one.released)]
-        table.add_row(*row, *(times if everyone else []))
+    for consumer in consumers:
+        texts = map(escape_text, (consumer.name, consumer.run, consumer.commit))
+        times = [format_time(time) if time else "" for time in (consumer.since, consumer.released)]
+        table.add_row(
+            consumer.version, f"{consumer.snapshot}", *texts, *(times if everyone else [])
+        )
     table.print()
-    held = format_count(len([one for one in found if one.released is None]), "snapshot")
-    click.echo(f"\n{held} held for consumers")
+    pins = sum(consumer.released is None for consumer in consumers)
+    click.echo(f"\n{format_count(pins, 'snapshot')} pinned by consumers")
 
 
 def _list_consumers(store: Store, name: str | None, *, everyone: bool) -> list[Consumer]:
@@ -186,24 +183,24 @@ def _list_consumers(store: Store, name: str | None, *, everyone: bool) -> list[C
     from shardline.storage import validate_name
 
     catalog = LogIndex(store)
-    only = None
+    number = None
     if name is not None and "/" in name:
-        wanted = parse_reference(name)
-        version = open_version(store, wanted)
-        listed = [version.name]
-        if wanted.snapshot is not None:
-            only = find_snapshot(version, wanted).number
+        target = parse_reference(name)
+        version = open_version(store, target)
+        versions = [version.name]
+        if target.snapshot is not None:
+            number = find_snapshot(version, target).number
     else:
-        listed = catalog.list_versions(None if name is None else validate_name(name, "dataset"))
-        if name is not None and not listed:
+        versions = catalog.list_versions(None if name is None else validate_name(name, "dataset"))
+        if name is not None and not versions:
             raise_not_found(store, name)
-    found = [
-        one
-        for each in listed
-        for one in (
-            list_all_consumers(each, catalog.entries(each))
+    return [
+        consumer
+        for version_name in versions
+        for consumer in (
+            list_all_consumers(version_name, catalog.entries(version_name))
             if everyone
-            else list_consumers(catalog.version(each))
+            else list_consumers(catalog.version(version_name))
         )
+        if number in (None, consumer.snapshot)
     ]
-    return [one for one in found if only in (None, one.snapshot)]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-
 import click
 
 from shardline.cli.errors import render_hint
@@ -16,7 +13,7 @@ from shardline.cli.options import (
     limits,
     workers_option,
 )
-from shardline.cli.output import add_skipped_files
+from shardline.cli.output import add_skipped_files, print_json
 from shardline.cli.progress import show_file_progress
 from shardline.errors import NotTFRecordError
 from shardline.text import escape_text
@@ -55,25 +52,20 @@ def count(
     ok = all(report.ok for report in reports)
     total = sum(report.records for report in reports)
     if as_json:
-        told = [
-            {
-                "file": report.file,
-                "records": report.records,
-                "ok": report.ok,
-                "complete": report.ok,
-                "faults": [asdict(fault) for fault in report.faults],
-            }
+        keys = ("file", "records", "ok", "complete", "faults")
+        files_payload = [
+            {key: value for key, value in report.to_dict().items() if key in keys}
             for report in reports
         ]
-        payload = {"ok": ok, "records": total, "complete": ok, "files": told}
-        click.echo(json.dumps(add_skipped_files(payload)))
+        payload = {"ok": ok, "records": total, "complete": ok, "files": files_payload}
+        print_json(add_skipped_files(payload))
     else:
         for report in reports:
             click.echo(
                 f"{_format_count(report.records, complete=report.ok)}  {escape_text(report.file)}"
             )
         if len(reports) > 1:
-            click.echo(f"{_format_count(total, complete=ok)}  in all")
+            click.echo(f"{_format_count(total, complete=ok)}  total")
     for report in reports:
         if report.foreign:
             error = NotTFRecordError(report.file, report.foreign)
@@ -82,15 +74,15 @@ def count(
                 click.echo(f"hint: {render_hint(error.hint)}", err=True)
             continue
         for fault in report.faults:
-            where = f"record {fault.record}, offset {fault.offset}"
+            position = f"record {fault.record}, offset {fault.offset}"
             click.echo(
-                f"error: {escape_text(report.file)}: {fault.kind} at {where}: {fault.detail} "
-                "(counted up to there)",
+                f"error: {escape_text(report.file)}: {fault.kind} at {position}: {fault.detail} "
+                "(counting stopped)",
                 err=True,
             )
     raise SystemExit(0 if ok else 1)
 
 
 def _format_count(records: int, *, complete: bool) -> str:
-    """Return a count, which is a lower bound if a fault ended the counting."""
+    """Format a count, or a lower bound if a fault ended the counting."""
     return f"{records:>14,}" if complete else f"at least {records:>5,}"

@@ -11,6 +11,7 @@ import click
 from shardline.arguments import resolve_path
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
+from shardline.cli.output import print_json
 from shardline.cli.output_file import validate_output_file
 from shardline.cli.progress import show_activity, show_count_progress
 from shardline.cli.references import (
@@ -97,29 +98,29 @@ def describe(
     """
     from shardline.lineage.exports.dataset_card import DatasetTerms
 
-    wanted = parse_reference(reference)
+    target = parse_reference(reference)
     _validate_options(form, output, no_count=no_count, no_copy=no_copy, overwrite=overwrite)
     store = open_root(root)
     if output is not None and form != "croissant":
         validate_output_file(output, store, overwrite=overwrite)
-    snapshot = find_snapshot(open_version(store, wanted), wanted)
+    snapshot = find_snapshot(open_version(store, target), target)
     dataset_terms = DatasetTerms(terms, url, creator, cite)
     if form == "croissant":
-        told = _write_croissant(
+        result = _write_croissant(
             snapshot, output, dataset_terms, copy=not no_copy, overwrite=overwrite
         )
     elif form == "card":
         card = _render_card(store, snapshot, dataset_terms, count=not no_count)
-        told = _write_file(card, output, overwrite=overwrite)
+        result = _write_file(card, output, overwrite=overwrite)
     else:
-        told = _write_file(_render_checksums(snapshot, output), output, overwrite=overwrite)
+        result = _write_file(_render_checksums(snapshot, output), output, overwrite=overwrite)
     if as_json:
-        about_it = {"version": snapshot.version, "snapshot": snapshot.number, "as": form}
-        click.echo(json.dumps({"ok": True, **about_it, **told}))
-    elif "text" in told:
-        click.echo(told["text"], nl=False)
+        subject = {"version": snapshot.version, "snapshot": snapshot.number, "as": form}
+        print_json({"ok": True, **subject, **result})
+    elif "text" in result:
+        click.echo(result["text"], nl=False)
     else:
-        for file in told["files"]:
+        for file in result["files"]:
             size = format_bytes(Path(file).stat().st_size)
             click.echo(f"{escape_text(file)}: {form} of {snapshot}, {size}")
 
@@ -169,8 +170,8 @@ def _write_croissant(
             hint="pass `-o FOLDER` for croissant.json and its records, or `--no-copy` for the JSON",
         )
     if output is None:
-        told = build_croissant(snapshot, None, terms=terms)
-        return {"text": json.dumps(told, indent=2, ensure_ascii=False) + "\n"}
+        metadata = build_croissant(snapshot, None, terms=terms)
+        return {"text": json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"}
     if output.exists() and not output.is_dir():
         raise UsageError(
             f"{output} is a file", code="output-is-file", hint="name a folder", path=output
@@ -181,8 +182,8 @@ def _write_croissant(
         file = write_croissant(
             snapshot, output, terms=terms, copy=copy, overwrite=overwrite, progress=progress
         )
-    beside = output / RECORDS_FILE
-    return {"files": [str(file), *([str(beside)] if copy and beside.exists() else [])]}
+    records = output / RECORDS_FILE
+    return {"files": [str(file), *([str(records)] if copy and records.exists() else [])]}
 
 
 def _render_card(
@@ -194,8 +195,8 @@ def _render_card(
 
     catalog = LogIndex(store)
     with show_activity("counting labels"):
-        whole = count and not list_removed_files(catalog, snapshot)
-        counts = count_labels(snapshot) if whole else ()
+        is_countable = count and not list_removed_files(catalog, snapshot)
+        counts = count_labels(snapshot) if is_countable else ()
     return render_dataset_card(catalog, snapshot, terms=terms, counts=counts)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from shardline.cli.comparison import print_schema_changes, print_shard_changes, print_totals
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
+from shardline.cli.output import print_json
 from shardline.cli.references import (
     Reference,
     find_snapshot,
@@ -47,17 +46,17 @@ def diff(old: str, new: str | None, *, every: bool, root: str | None, as_json: b
     store = open_root(root)
     version = open_version(store, first)
     other = version if second.version == first.version else open_version(store, second)
-    told = compare(find_snapshot(version, first), find_snapshot(other, second))
+    changes = compare(find_snapshot(version, first), find_snapshot(other, second))
     if as_json:
-        click.echo(json.dumps({"ok": True, **told.to_dict()}))
+        print_json({"ok": True, **changes.to_dict()})
         return
-    click.echo(f"{told.old} → {told.new}")
-    if told.old.content == told.new.content:
-        click.echo("  they hold the same")
+    click.echo(f"{changes.old} → {changes.new}")
+    if changes.old.content == changes.new.content:
+        click.echo("  no differences")
         return
-    print_totals(told)
-    print_shard_changes(told, every=every)
-    print_schema_changes(told)
+    print_totals(changes)
+    print_shard_changes(changes, every=every)
+    print_schema_changes(changes)
 
 
 def _parse_references(old: str, new: str | None) -> tuple[Reference, Reference]:

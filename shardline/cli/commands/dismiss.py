@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import format_source
+from shardline.cli.output import format_source, print_json
 from shardline.cli.references import open_root, open_version, parse_version
 from shardline.hints import Command, Hint
 from shardline.text import format_count, format_list
@@ -55,27 +54,27 @@ def dismiss(
     """
     from shardline.operations.rejected_sources import dismiss as run
 
-    wanted = parse_version(version)
+    target = parse_version(version)
     if bool(sources) + everything + duplicates > 1:
         raise UsageError(
             "SOURCE, --all and --duplicates exclude each other", code="conflicting-options"
         )
     if not (sources or everything or duplicates):
         raise UsageError(
-            f"{wanted.version}: missing source to dismiss",
+            f"{target.version}: missing source to dismiss",
             code="missing-argument",
             hint=Hint.of(
                 "pass `--all`, or name sources that ",
-                Command.of("status", wanted.version),
+                Command.of("status", target.version),
                 " lists",
             ),
-            version=wanted.version,
+            version=target.version,
         )
-    opened = open_version(open_root(root), wanted)
-    chosen = sources or _select_sources(opened, everything=everything)
-    report = run(opened, chosen, reason=reason)
+    stored = open_version(open_root(root), target)
+    selected = sources or _select_sources(stored, everything=everything)
+    report = run(stored, selected, reason=reason)
     if as_json:
-        click.echo(json.dumps({"ok": True, **report.to_dict()}))
+        print_json({"ok": True, **report.to_dict()})
     else:
         _print_report(report)
 
@@ -84,8 +83,8 @@ def _select_sources(version: StoredVersion, *, everything: bool) -> tuple[OpenSo
     """Return all open sources, or the duplicates among them."""
     from shardline.operations.rejected_sources import open_sources
 
-    found = open_sources(version)
-    return found.all if everything else found.duplicates
+    candidates = open_sources(version)
+    return candidates.all if everything else candidates.duplicates
 
 
 def _print_report(report: DismissReport) -> None:
@@ -94,12 +93,12 @@ def _print_report(report: DismissReport) -> None:
     if not report.dismissed:
         click.echo(f"{report.version}: nothing to dismiss")
         return
-    skipped = sum(isinstance(one, DuplicateSource) for one in report.dismissed)
-    refused = len(report.dismissed) - skipped
-    counts = [format_count(refused, "rejected source")] if refused else []
-    counts += [format_count(skipped, "duplicate")] if skipped else []
+    duplicates = sum(isinstance(source, DuplicateSource) for source in report.dismissed)
+    rejected = len(report.dismissed) - duplicates
+    counts = [format_count(rejected, "rejected source")] if rejected else []
+    counts += [format_count(duplicates, "duplicate")] if duplicates else []
     click.echo(f"{report.version}: dismissed {format_list(counts)}")
-    for one in report.dismissed[:_SHOWN]:
-        click.echo(f"  {format_source(one.source)}")
+    for dismissed in report.dismissed[:_SHOWN]:
+        click.echo(f"  {format_source(dismissed.source)}")
     if len(report.dismissed) > _SHOWN:
         click.echo(f"  … and {len(report.dismissed) - _SHOWN:,} more; --json lists all")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import Table
+from shardline.cli.output import Table, print_json
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.dagster.expectations.suite import ExpectationSpec, Suite
 
 _LABELS = {
-    "expect_table_row_count_to_be_between": "one row at least",
+    "expect_table_row_count_to_be_between": "at least 1 row",
     "expect_column_to_exist": "exists",
     "expect_column_values_to_not_be_null": "never missing",
     "expect_column_mean_to_be_between": "mean ",
@@ -101,16 +100,16 @@ def draft(
         ) from error
     from shardline.storage.durable_file import DurableFile
 
-    wanted = parse_reference(reference)
-    path = output or get_suite_path(wanted.version)
+    target = parse_reference(reference)
+    path = output or get_suite_path(target.version)
     if path.exists() and not overwrite:
         raise UsageError(
-            f"{path}: exists already, and may have been edited",
+            f"{path} exists already",
             code="file-exists",
             hint="choose another name with `--output`, or add `--overwrite`",
             path=path,
         )
-    snapshot = find_snapshot(open_version(open_root(root), wanted), wanted)
+    snapshot = find_snapshot(open_version(open_root(root), target), target)
     sample = take_sample(snapshot, limit=limit or MAX_ROWS)
     if not sample.rows:
         raise UsageError(
@@ -128,11 +127,11 @@ def draft(
     if as_json:
         payload = {"ok": True, "file": str(path), "version": snapshot.version}
         payload |= {"snapshot": snapshot.number, "rows": sample.rows, "expectations": count}
-        click.echo(json.dumps(payload))
+        print_json(payload)
         return
     _print_suite(suite)
     click.echo(f"{format_count(count, 'expectation')} from {snapshot}, {sample.extent}")
-    click.echo(f"Edit {escape_text(str(path))}: a draft describes the data, not what is right")
+    click.echo(f"Edit {escape_text(str(path))}: a draft describes the data, not its requirements")
 
 
 def _print_suite(suite: Suite) -> None:

@@ -1,4 +1,4 @@
-"""What an erase will do and did, for people and for machines."""
+"""`shardline erase`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from shardline.cli.output import (
     Table,
     print_dry_run_notice,
     print_json,
-    serialize_snapshot,
 )
 from shardline.cli.output_file import validate_output_file, validate_outside_root
 from shardline.cli.progress import open_progress_executor
@@ -50,89 +49,87 @@ _NOUNS = {
     "virtual": "virtual version",
     "quarantine": "quarantine file",
     "uncommitted": "uncommitted file",
-    "origin": "version that they were made of",
-    "unsearched": "place that was not searched",
+    "origin": "input version",
+    "unsearched": "unsearched location",
 }
-_PLURALS = {
-    "place that was not searched": "places that were not searched",
-    "version that they were made of": "versions that they were made of",
-}
+_MAX_PROOF_BYTES = 64 * 1024 * 1024
+"""Upper bound of a proof. A larger file is not read, since it cannot be a proof."""
 
 
-def serialize_plan(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
-    """What would be done."""
+def _serialize_plan(plan: ErasePlan, *, dry_run: bool) -> dict[str, Any]:
     return {
-        "ok": dry_run or not any(one.is_open for one in plan.residual_copies),
+        "ok": dry_run or not any(copy.is_open for copy in plan.residual_copies),
         "dry_run": dry_run,
         "dataset": plan.dataset,
         "features": list(plan.features),
         "records": plan.records,
         "missing_values": list(plan.missing_values),
-        "versions": [_serialize_version(one) for one in plan.versions],
+        "versions": [_serialize_version(erasure) for erasure in plan.versions],
         "quarantine": [
             {"file": file.name, "lines": len(file.matches), "uncertain": len(file.uncertain)}
             for file in plan.quarantine
         ],
-        "residual_copies": [one.to_dict(render_next_command) for one in plan.residual_copies],
+        "residual_copies": [copy.to_dict(render_next_command) for copy in plan.residual_copies],
     }
 
 
-def _serialize_version(one: VersionErasure) -> dict[str, Any]:
+def _serialize_version(erasure: VersionErasure) -> dict[str, Any]:
     return {
-        "version": one.version,
-        "head": one.head,
-        "records": one.records,
-        "shards": [{"name": p.shard.name, "records": len(p.rows)} for p in one.shards],
-        "older_shards": [shard.name for shard in one.older_shards],
-        "unreadable": one.unreadable,
-        "snapshots": list(one.snapshots),
+        "version": erasure.version,
+        "head": erasure.head,
+        "records": erasure.records,
+        "shards": [
+            {"name": matches.shard.name, "records": len(matches.rows)} for matches in erasure.shards
+        ],
+        "older_shards": [shard.name for shard in erasure.older_shards],
+        "unreadable": erasure.unreadable,
+        "snapshots": list(erasure.snapshots),
     }
 
 
-def serialize_report(
-    report: EraseReport, checked: Sequence[SnapshotCheck], seconds: float
+def _serialize_report(
+    report: EraseReport, checks: Sequence[SnapshotCheck], seconds: float
 ) -> dict[str, Any]:
-    """What was done."""
-    by_version = {one.after.version: serialize_check(one) for one in checked}
+    check_payloads = {check.snapshot.version: serialize_check(check) for check in checks}
     return {
-        **serialize_plan(report.plan, dry_run=False),
+        **_serialize_plan(report.plan, dry_run=False),
         "ok": report.ok,
         "erasure": report.erasure,
         "records": report.records,
         "lines": report.lines,
         "seconds": round(seconds, 6),
-        "done": [_serialize_version_report(report, one, by_version) for one in report.versions],
+        "done": [
+            _serialize_version_report(report, erased, check_payloads) for erased in report.versions
+        ],
     }
 
 
 def _serialize_version_report(
-    report: EraseReport, one: ErasedVersion, checked: dict[str, dict[str, Any]]
+    report: EraseReport, erased: ErasedVersion, check_payloads: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
     from shardline.log.version import StoredVersion
 
-    version = StoredVersion(report.plan.history.store, one.plan.version)
-    after = None if one.snapshot is None else version.snapshot(one.snapshot)
+    version = StoredVersion(report.plan.history.store, erased.plan.version)
+    snapshot = None if erased.snapshot is None else version.snapshot(erased.snapshot)
     return {
-        "version": one.plan.version,
-        "entry": one.entry.number,
-        "snapshot": after and serialize_snapshot(after),
-        "shards": [shard.to_dict() for shard in one.shards],
-        "check": checked.get(one.plan.version),
+        "version": erased.plan.version,
+        "entry": erased.entry.number,
+        "snapshot": snapshot and snapshot.to_dict(),
+        "shards": [shard.to_dict() for shard in erased.shards],
+        "check": check_payloads.get(erased.plan.version),
     }
 
 
-def print_plan(plan: ErasePlan) -> None:
-    """What would be done, and what is beyond it."""
+def _print_plan(plan: ErasePlan) -> None:
+    selection = escape_text(plan.label)
     if plan.is_empty:
-        shown = escape_text(plan.label)
-        virtual = any(one.kind == "virtual" for one in plan.residual_copies)
-        found = "no file of it has a record that" if virtual else "no record"
-        click.echo(f"{plan.dataset}: {found} is found by {shown}: there is nothing to erase")
+        virtual = any(copy.kind == "virtual" for copy in plan.residual_copies)
+        matches = "no file has a record that matches" if virtual else "no record matches"
+        click.echo(f"{plan.dataset}: nothing to erase, {matches} {selection}")
     elif not plan.versions:
-        shown = escape_text(plan.label)
-        click.echo(f"{plan.dataset}: no record is found by {shown}, but rows that were refused are")
+        click.echo(f"{plan.dataset}: only quarantined rows match {selection}")
     else:
-        click.echo(f"{plan.dataset}: records found by {escape_text(plan.label)}")
+        click.echo(f"{plan.dataset}: records that match {selection}")
         _print_versions(plan)
     _print_missing_values(plan)
     for file in plan.quarantine:
@@ -144,153 +141,138 @@ def print_plan(plan: ErasePlan) -> None:
 
 
 def _print_missing_values(plan: ErasePlan) -> None:
-    """Which values are in no record, by their places: they may tell of a person themselves."""
+    """Print the positions of values without a record. The values may be personal data."""
     if not plan.missing_values:
         return
-    some = [f"{place:,}" for place in plan.missing_values[:_SHOWN]]
-    more = len(plan.missing_values) - len(some)
-    places = format_list([*some, f"{more:,} more"] if more else some)
-    are = "is" if len(plan.missing_values) == 1 else "are"
+    positions = [f"{position:,}" for position in plan.missing_values[:_SHOWN]]
+    more = len(plan.missing_values) - len(positions)
+    listed = format_list([*positions, f"{more:,} more"] if more else positions)
     click.echo(
-        f"{format_count(len(plan.missing_values), 'value')} of the list {are} in no record: "
-        f"{places} of it, not counting blank lines. Erased before, or written otherwise?"
+        f"no record matches {format_count(len(plan.missing_values), 'value')} of the list: "
+        f"{listed} (without blank lines)"
     )
 
 
 def _print_versions(plan: ErasePlan) -> None:
     numbers = ("records", "shards", "bytes", "older shards", "snapshots")
     table = Table("version", *numbers, right=numbers, wide="version")
-    for one in plan.versions:
+    for erasure in plan.versions:
         table.add_row(
-            escape_text(one.version),
-            f"{one.records:,}",
-            f"{len(one.shards):,}",
-            format_bytes(one.bytes),
-            f"{len(one.older_shards):,}",
-            f"{len(one.snapshots):,}",
+            escape_text(erasure.version),
+            f"{erasure.records:,}",
+            f"{len(erasure.shards):,}",
+            format_bytes(erasure.bytes),
+            f"{len(erasure.older_shards):,}",
+            f"{len(erasure.snapshots):,}",
         )
     table.print()
     if plan.records:
         click.echo(
-            "These records go from the newest snapshots, and the shards that hold them are written "
-            "anew."
+            "The records are removed from the latest snapshots, and their shards are rewritten."
         )
     click.echo(
-        "Older shards with such records are given up, and none of the snapshots that hold them can "
-        "be\nrestored, tagged or pinned again."
+        "Older shards with such records are condemned. Snapshots that contain them can no longer "
+        "be\nrestored, tagged or pinned."
     )
-    unreadable = sum(one.unreadable for one in plan.versions)
+    unreadable = sum(erasure.unreadable for erasure in plan.versions)
     if unreadable:
         shards = format_count(unreadable, "older shard")
-        click.echo(f"{shards} cannot be read, and so not searched: given up too")
+        click.echo(f"{shards} cannot be read or searched, and are condemned too")
 
 
 def _print_plan_copies(plan: ErasePlan) -> None:
     if plan.residual_copies:
-        beyond = "These" if plan.is_empty else "Beyond that, these"
-        click.echo(f"\n{beyond} hold such records, or may:")
-        print_residual_copies(plan.residual_copies)
+        copies = "Copies" if plan.is_empty else "Other copies"
+        click.echo(f"\n{copies} of such records, certain or possible:")
+        _print_residual_copies(plan.residual_copies)
 
 
-def print_residual_copies(holders: Sequence[ResidualCopy]) -> None:
-    """Who holds records, and what to do: what is advised to several is told once."""
+def _print_residual_copies(copies: Sequence[ResidualCopy]) -> None:
+    """Print the copies of records, with each hint once."""
     groups: dict[tuple[str, str], list[ResidualCopy]] = {}
-    for one in holders[:_SHOWN]:
-        groups.setdefault((one.kind, one.hint), []).append(one)
-    for (_, advice), group in groups.items():
-        for one in group:
-            maybe = "" if one.certain else "maybe: "
+    for copy in copies[:_SHOWN]:
+        groups.setdefault((copy.kind, copy.hint), []).append(copy)
+    for (_, hint), group in groups.items():
+        for copy in group:
+            maybe = "" if copy.certain else "maybe: "
             click.echo(
-                f"  {maybe}{one.kind} {escape_text(one.location)}: {escape_text(one.detail)}"
+                f"  {maybe}{copy.kind} {escape_text(copy.location)}: {escape_text(copy.detail)}"
             )
-        click.echo(f"      {escape_text(advice)}")
-        commands = dict.fromkeys(command for one in group for command in one.commands)
+        click.echo(f"      {escape_text(hint)}")
+        commands = dict.fromkeys(command for copy in group for command in copy.commands)
         for command in commands:
             click.echo(f"        {escape_text(render_next_command(*command))}")
-    if len(holders) > _SHOWN:
-        click.echo(f"  … and {len(holders) - _SHOWN:,} more; --json lists all")
+    if len(copies) > _SHOWN:
+        click.echo(f"  … and {len(copies) - _SHOWN:,} more; --json lists all")
 
 
-def print_report(report: EraseReport, checked: Sequence[SnapshotCheck], seconds: float) -> None:
-    """What was done, and what to do next."""
+def _print_report(report: EraseReport, checks: Sequence[SnapshotCheck], seconds: float) -> None:
     from shardline.provenance.retainers import get_vacuum_command
 
-    size = sum(shard.bytes for one in report.versions for shard in one.shards)
-    for one in report.versions:
-        made = "" if one.snapshot is None else f"@{one.snapshot}"
+    size = sum(shard.bytes for erased in report.versions for shard in erased.shards)
+    for erased in report.versions:
+        snapshot = "" if erased.snapshot is None else f"@{erased.snapshot}"
         click.echo(
-            f"{one.plan.version}{made}: {_format_version_report(one)} (entry {one.entry.number})"
+            f"{erased.plan.version}{snapshot}: {_format_version_report(erased)} "
+            f"(entry {erased.entry.number})"
         )
     if report.lines:
         click.echo(f"{format_count(report.lines, 'line')} deleted from quarantine files")
     click.echo(f"  {seconds:.2f} s, {format_bytes(size)} written")
-    for found in checked:
-        print_check(found)
+    for check in checks:
+        print_check(check)
     dataset = report.plan.dataset
     vacuum = render_next_command(*get_vacuum_command(dataset))
     proof = render_next_command("erase", dataset, "--proof", "proof.md")
     if report.open_copies:
-        hold = "holds" if len(report.open_copies) == 1 else "hold"
-        click.echo(
-            f"Not all is done: {_format_kinds(report.open_copies)} listed above still {hold} such "
-            "records, or may"
-        )
+        click.echo(f"Incomplete: {_format_kinds(report.open_copies)} above may have such records")
     if report.versions:
-        click.echo(
-            f"To delete the files that held them, when nothing reads these any more: {vacuum}"
-        )
-        click.echo(f"To prove that they are gone: {proof}")
+        click.echo(f"To delete the old files when they are no longer read: {vacuum}")
+        click.echo(f"To prove the removal: {proof}")
 
 
-def _format_version_report(one: ErasedVersion) -> str:
-    """`2 records erased, 1 shard written anew, 1 older shard given up`."""
-    done = []
-    if one.shards:
-        done.append(f"{format_count(one.plan.records, 'record')} erased")
-        done.append(f"{format_count(len(one.shards), 'shard')} written anew")
-    if one.plan.older_shards:
-        done.append(f"{format_count(len(one.plan.older_shards), 'older shard')} given up for good")
-    return ", ".join(done)
+def _format_version_report(erased: ErasedVersion) -> str:
+    """`2 records erased, 1 shard rewritten, 1 older shard condemned`."""
+    parts = []
+    if erased.shards:
+        parts.append(f"{format_count(erased.plan.records, 'record')} erased")
+        parts.append(f"{format_count(len(erased.shards), 'shard')} rewritten")
+    if erased.plan.older_shards:
+        parts.append(f"{format_count(len(erased.plan.older_shards), 'older shard')} condemned")
+    return ", ".join(parts)
 
 
-def _format_kinds(holders: Sequence[ResidualCopy]) -> str:
+def _format_kinds(copies: Sequence[ResidualCopy]) -> str:
     """`1 tag and 2 sources`."""
-    kinds = Counter(one.kind for one in holders)
-    nouns = ((_NOUNS.get(kind, kind), count) for kind, count in kinds.items())
-    return format_list(format_count(count, noun, _PLURALS.get(noun, "")) for noun, count in nouns)
+    kinds = Counter(copy.kind for copy in copies)
+    return format_list(format_count(count, _NOUNS.get(kind, kind)) for kind, count in kinds.items())
 
 
-def print_proof(proof: ErasureProof, request: str | None) -> None:
-    """What is proved, in short."""
+def _print_proof(proof: ErasureProof, request: str | None) -> None:
     from shardline.provenance.retainers import get_vacuum_command
 
     if not proof.entries:
-        under = f" under the request {escape_text(request)!r}" if request else ""
-        click.echo(f"Nothing was erased from {proof.dataset}{under}: there is nothing to prove")
+        scope = f" under the request {escape_text(request)!r}" if request else ""
+        click.echo(f"{proof.dataset}: nothing to prove, nothing was erased{scope}")
         return
-    shards = [shard for one in proof.entries for shard in one.shards]
-    records = sum(one.records for one in proof.entries)
+    shards = sum(len(entry.shards) for entry in proof.entries)
+    records = sum(entry.records for entry in proof.entries)
     click.echo(
         f"{format_count(len(proof.entries), 'entry', 'entries')} erased "
-        f"{format_count(records, 'record')}; "
-        f"{format_count(len(shards), 'shard')} held them, of which {len(proof.shards):,} "
-        f"{'is' if len(proof.shards) == 1 else 'are'} still there"
+        f"{format_count(records, 'record')} from {format_count(shards, 'shard')}, "
+        f"{len(proof.shards):,} not deleted yet"
     )
     if proof.shards:
         vacuum = render_next_command(*get_vacuum_command(proof.dataset))
-        click.echo(f"To delete what nobody holds, and see who holds the rest: {vacuum}")
+        click.echo(f"To delete unreferenced files and list the others: {vacuum}")
     if proof.remaining:
-        click.echo("These hold such records, or may:")
-        print_residual_copies(proof.remaining)
+        click.echo("Copies of such records, certain or possible:")
+        _print_residual_copies(proof.remaining)
     elif proof.complete:
-        click.echo("Nothing is known that still holds them")
+        click.echo("no known copies")
 
 
-_MAX_PROOF_BYTES = 64 * 1024 * 1024
-"""No proof is longer; what is need not be read to know that it is none."""
-
-
-def validate_proof_file(
+def _validate_proof_file(
     file: Path | None, store: Store, dataset: str, values: TextIO | None, *, overwrite: bool
 ) -> None:
     """Refuse to write a proof in the root, or over anything but an earlier one of the dataset."""
@@ -319,7 +301,7 @@ def _is_proof_path(name: str, file: Path) -> bool:
 
 
 def _is_proof(file: Path, dataset: str) -> bool:
-    """Whether a file is an earlier proof of the same dataset."""
+    """Return True if a file is an earlier proof of the dataset."""
     from shardline.operations.erasure.erasure_proof import get_title
 
     if file.is_symlink() or not file.is_file() or file.stat().st_size > _MAX_PROOF_BYTES:
@@ -328,14 +310,15 @@ def _is_proof(file: Path, dataset: str) -> bool:
     if data.startswith(f"{get_title(dataset)}\n".encode()):
         return True
     try:
-        told = json.loads(data)
+        payload = json.loads(data)
     except ValueError:
         return False
-    known = isinstance(told, dict) and {"complete", "still_there", "remaining"} <= told.keys()
-    return known and told.get("dataset") == dataset
+    keys = {"complete", "still_there", "remaining"}
+    is_proof = isinstance(payload, dict) and keys <= payload.keys()
+    return is_proof and payload.get("dataset") == dataset
 
 
-def write_proof(
+def _write_proof(
     store: Store,
     dataset: str,
     file: Path,
@@ -344,26 +327,24 @@ def write_proof(
     *,
     as_json: bool,
 ) -> NoReturn:
-    """Write what is proved, and end with whether that is all."""
+    """Write a proof of removal. Exits with 1 unless the removal is complete."""
     from shardline.operations.erasure.erasure_proof import prove_erasure, render_proof_page
     from shardline.storage.durable_file import DurableFile
 
     proof = prove_erasure(store, dataset, request=request, plan=plan)
-    told = proof.to_dict(render_next_command)
-    as_data = file.suffix == ".json"
-    page = (
-        json.dumps(told, indent=2) + "\n"
-        if as_data
-        else render_proof_page(proof, render_next_command)
-    )
-    with DurableFile(file, overwrite=file.exists()) as written:
-        written.write(page.encode())
+    payload = proof.to_dict(render_next_command)
+    if file.suffix == ".json":
+        text = json.dumps(payload, indent=2) + "\n"
+    else:
+        text = render_proof_page(proof, render_next_command)
+    with DurableFile(file, overwrite=file.exists()) as output:
+        output.write(text.encode())
     if as_json:
-        print_json({**told, "proof": str(file)})
+        print_json({**payload, "proof": str(file)})
     else:
         click.echo(f"wrote {escape_text(str(file))}")
-        print_proof(proof, request)
-    raise SystemExit(0 if told["ok"] else 1)
+        _print_proof(proof, request)
+    raise SystemExit(0 if payload["ok"] else 1)
 
 
 @click.command(
@@ -454,48 +435,51 @@ def erase(
     """
     store = open_root(root)
     _validate_dataset(store, dataset)
-    validate_proof_file(proof, store, dataset, values, overwrite=overwrite)
-    within = limits(max_record, max_decompressed)
-    chosen = _parse_selection(where, key, value, values)
+    _validate_proof_file(proof, store, dataset, values, overwrite=overwrite)
+    file_limits = limits(max_record, max_decompressed)
+    selection = _parse_selection(where, key, value, values)
     if proof is not None:
-        asked = chosen.get("where") is not None or chosen.get("key") is not None
-        again = _plan_erase(store, dataset, chosen, within, workers) if asked else None
-        write_proof(store, dataset, proof, again, request or None, as_json=as_json)
+        has_selection = selection.get("where") is not None or selection.get("key") is not None
+        search = (
+            _plan_erase(store, dataset, selection, file_limits, workers) if has_selection else None
+        )
+        _write_proof(store, dataset, proof, search, request or None, as_json=as_json)
     if as_json and not (yes or dry_run):
         raise UsageError(
             "--json cannot ask for confirmation",
             code="confirmation-required",
             hint="add `--yes`, or `--dry-run` to see the plan",
         )
-    plan = _plan_erase(store, dataset, chosen, within, workers)
+    plan = _plan_erase(store, dataset, selection, file_limits, workers)
     if not as_json:
-        print_plan(plan)
-    nothing = plan.is_empty and not (quarantine and plan.quarantine)
-    stopped = nothing and not no_check and bool(plan.unchecked)  # an erase, before its checks
-    if dry_run or (nothing and not stopped):
+        _print_plan(plan)
+    is_empty = plan.is_empty and not (quarantine and plan.quarantine)
+    # An earlier erase was interrupted before its checks.
+    only_checks = is_empty and not no_check and bool(plan.unchecked)
+    if dry_run or (is_empty and not only_checks):
         if as_json:
-            print_json(serialize_plan(plan, dry_run=dry_run))
-        elif not nothing:
+            print_json(_serialize_plan(plan, dry_run=dry_run))
+        elif not is_empty:
             print_dry_run_notice()
-        left = any(one.is_open for one in plan.residual_copies) and not dry_run
-        raise SystemExit(1 if left else 0)
-    if not yes and not stopped and not _confirm():
+        has_copies = any(copy.is_open for copy in plan.residual_copies) and not dry_run
+        raise SystemExit(1 if has_copies else 0)
+    if not yes and not only_checks and not _confirm():
         click.echo("Nothing was changed.")
         raise SystemExit(0)
     options = {"request": request, "quarantine": quarantine, "check": not no_check}
-    report, seconds = _execute_plan(plan, within, workers, options)
-    checked = _list_checks(report)
+    report, seconds = _execute_plan(plan, file_limits, workers, options)
+    checks = _list_checks(report)
     if as_json:
-        print_json(serialize_report(report, checked, seconds))
+        print_json(_serialize_report(report, checks, seconds))
     else:
-        print_report(report, checked, seconds)
+        _print_report(report, checks, seconds)
     raise SystemExit(0 if report.ok else 1)
 
 
 def _confirm() -> bool:
-    """Whether someone said yes; a usage error where nobody can."""
+    """Ask for confirmation. Raises UsageError if the input has ended."""
     try:
-        return click.confirm("Erase this for good?", err=True)
+        return click.confirm("Erase these records permanently?", err=True)
     except click.Abort:
         if sys.stdin.isatty():
             raise
@@ -503,7 +487,7 @@ def _confirm() -> bool:
         raise UsageError(
             "no confirmation given (nothing was changed)",
             code="confirmation-required",
-            hint="add `--yes` to erase without being asked",
+            hint="add `--yes` to erase without confirmation",
         ) from None
 
 
@@ -524,14 +508,14 @@ def _validate_dataset(store: Store, dataset: str) -> None:
 def _parse_selection(
     where: str | None, key: str | None, value: tuple[str, ...], values: TextIO | None
 ) -> dict[str, Any]:
-    """What was said of which records are meant, as `plan_erase` takes it."""
+    """Return the arguments of `plan_erase` that select records."""
     lines = [] if values is None else [line.rstrip("\r\n") for line in values]
-    told = [*value, *(line for line in lines if line.strip())]
+    keys = [*value, *(line for line in lines if line.strip())]
     if key is None and (value or values is not None):
         raise UsageError(
             "--value and --values require --key", code="missing-option", hint="add `--key FEATURE`"
         )
-    if key is not None and not told:
+    if key is not None and not keys:
         raise UsageError(
             f"--key {key}: missing values",
             code="missing-option",
@@ -541,34 +525,34 @@ def _parse_selection(
     if where is not None and key is not None:
         raise UsageError("--where and --key exclude each other", code="conflicting-options")
     if where is None:
-        return {"key": key, "values": told}
+        return {"key": key, "values": keys}
     from shardline.cli.udf_options import load_filter
 
     return {"where": load_filter(where)}
 
 
 def _plan_erase(
-    store: Store, dataset: str, chosen: dict[str, Any], within: Limits, workers: int | None
+    store: Store, dataset: str, selection: dict[str, Any], limits: Limits, workers: int | None
 ) -> ErasePlan:
     from shardline.operations.erase import plan_erase
 
     with raise_as_usage_error(), open_progress_executor(workers) as executor:
-        return plan_erase(store, dataset, **chosen, limits=within, executor=executor)
+        return plan_erase(store, dataset, **selection, limits=limits, executor=executor)
 
 
 def _execute_plan(
-    plan: ErasePlan, within: Limits, workers: int | None, options: dict[str, Any]
+    plan: ErasePlan, limits: Limits, workers: int | None, options: dict[str, Any]
 ) -> tuple[EraseReport, float]:
     from shardline.operations.erase import execute_erase_plan
 
     began = time.perf_counter()
     with open_progress_executor(workers) as executor:
-        report = execute_erase_plan(plan, **options, limits=within, executor=executor)
+        report = execute_erase_plan(plan, **options, limits=limits, executor=executor)
     return report, time.perf_counter() - began
 
 
 def _list_checks(report: EraseReport) -> list[SnapshotCheck]:
-    """What checking found of each version, as it stands now."""
+    """Return the check of each version with its current state."""
     from shardline.log.version import StoredVersion
 
     store = report.plan.history.store

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.errors import UsageError
 from shardline.cli.options import (
     compression_option,
     json_option,
@@ -17,6 +15,8 @@ from shardline.cli.options import (
     output_option,
     root_option,
 )
+from shardline.cli.output import print_json
+from shardline.cli.output_file import validate_not_folder
 from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import (
     SNAPSHOT_HELP,
@@ -73,13 +73,10 @@ def export(
     """
     from shardline.operations.export import export as run
 
-    wanted = parse_reference(reference)
-    if output.is_dir():
-        raise UsageError(
-            f"{output} is a folder", code="output-is-folder", hint="name a file", path=output
-        )
-    version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted)
+    target = parse_reference(reference)
+    validate_not_folder(output)
+    version = open_version(open_root(root), target)
+    snapshot = find_snapshot(version, target)
     began = time.perf_counter()
     with open_progress_executor() as executor:
         report = run(
@@ -93,21 +90,21 @@ def export(
         )
     seconds = time.perf_counter() - began
     if as_json:
-        click.echo(json.dumps({"ok": True, **report.to_dict(), "seconds": round(seconds, 6)}))
+        print_json({"ok": True, **report.to_dict(), "seconds": round(seconds, 6)})
     else:
         _print_report(report, seconds)
 
 
 def _print_report(report: ExportReport, seconds: float) -> None:
-    told = report.exported
-    what = f"{told.version}@{told.snapshot}"
+    exported = report.exported
+    snapshot = f"{exported.version}@{exported.snapshot}"
     path = escape_text(str(report.path))
     if not report.written:
-        click.echo(f"{path} holds {what} already: nothing to do")
+        click.echo(f"{path}: up to date with {snapshot}")
         return
-    packed = "" if told.compression == "none" else f", {told.compression}"
+    suffix = "" if exported.compression == "none" else f", {exported.compression}"
     click.echo(
-        f"{path}: {what}, {format_count(told.records, 'record')}, "
-        f"{format_bytes(told.bytes)}{packed}"
+        f"{path}: {snapshot}, {format_count(exported.records, 'record')}, "
+        f"{format_bytes(exported.bytes)}{suffix}"
     )
-    click.echo(f"  {format_rate(told.records, told.bytes, seconds)}")
+    click.echo(f"  {format_rate(exported.records, exported.bytes, seconds)}")

@@ -93,7 +93,7 @@ def extend(
     mode: TransformMode | None,
     replaces: tuple[str, ...],
     drop: tuple[str, ...],
-    **common: Any,  # noqa: ANN401 - they are told in TransformOptions
+    **common: Any,  # noqa: ANN401 - the fields of TransformOptions
 ) -> None:
     """Add features to the records of a version or a file.
 
@@ -105,29 +105,32 @@ def extend(
     Exits with 1 if a function fails, a result does not fit, a key is not in the table, a record is
     corrupt or the check fails. Nothing is written then.
     """
-    asked = TransformOptions(**common)
-    asked.refuse_mixed(mode=mode)
-    if asked.into is not None and mode != "rewrite" and (replaces or drop):
+    options = TransformOptions(**common)
+    options.validate(mode=mode)
+    if options.into is not None and mode != "rewrite" and (replaces or drop):
         raise UsageError(
             "--replace and --drop require --mode rewrite",
             code="missing-option",
             hint="add `--mode rewrite`: an overlay keeps the features of its base",
         )
     if drop and not udfs and not tables:
-        _raise_drop_only(asked, drop)
-    options = UdfOptions(udfs, tables, key, table_key, columns, on_missing, defaults, on_duplicate)
-    work = _Extension(asked, options.load(), mode or "overlay", replaces, drop)
-    if asked.output is not None:
-        transform_standalone_file(asked, asked.output, work.transform, ("extending", "extended"))
-    elif asked.into is not None:
-        transform_version(asked, asked.into, work.planned)
+        _raise_drop_only(options, drop)
+    udf_options = UdfOptions(
+        udfs, tables, key, table_key, columns, on_missing, defaults, on_duplicate
+    )
+    extension = _Extension(options, udf_options.load(), mode or "overlay", replaces, drop)
+    if options.output is not None:
+        verb = ("extending", "extended")
+        transform_standalone_file(options, options.output, extension.make_transform, verb)
+    elif options.into is not None:
+        transform_version(options, options.into, extension.make_plan)
 
 
-def _raise_drop_only(asked: TransformOptions, drop: tuple[str, ...]) -> NoReturn:
-    """Name the command that leaves out fields without making any."""
-    into = ("--output", str(asked.output)) if asked.into is None else ("--into", asked.into)
-    drops = [word for name in drop for word in ("--drop", name)]
-    command = Command.of("migrate", asked.argument, *into, *drops)
+def _raise_drop_only(options: TransformOptions, drop: tuple[str, ...]) -> NoReturn:
+    """Name the command that only drops features."""
+    into = ("--output", str(options.output)) if options.into is None else ("--into", options.into)
+    drops = [argument for name in drop for argument in ("--drop", name)]
+    command = Command.of("migrate", options.argument, *into, *drops)
     raise UsageError(
         "no features to add", code="missing-option", hint=Hint.of("to drop only, run ", command)
     )
@@ -135,59 +138,60 @@ def _raise_drop_only(asked: TransformOptions, drop: tuple[str, ...]) -> NoReturn
 
 @dataclass(frozen=True, slots=True)
 class _Extension:
-    """Which fields come and go."""
+    """Features to add, replace and drop."""
 
-    asked: TransformOptions
-    fields: list[UDF]
+    options: TransformOptions
+    udfs: list[UDF]
     mode: TransformMode
     replaces: tuple[str, ...]
     drop: tuple[str, ...]
 
-    def planned(
+    def make_plan(
         self, base: StoredVersion, snapshot: StoredSnapshot, into: StoredVersion
     ) -> TransformPlan:
-        """What to make of a version."""
+        """Plan the extension of a version."""
         from shardline.operations.extend import plan_extend, settle_udfs
 
-        makers = settle_udfs(self.fields)
-        self._refuse_there(snapshot.schema, makers, "--mode rewrite --replace")
+        udfs = settle_udfs(self.udfs)
+        self._validate_names(snapshot.schema, udfs, "--mode rewrite --replace")
         if self.mode == "overlay":
-            self._refuse_unfit_overlay(base, into, makers)
+            self._validate_overlay(base, into, udfs)
         return plan_extend(
             base,
-            makers,
+            udfs,
             into,
             snapshot=snapshot.number,
             mode=self.mode,
             replaces=self.replaces,
             drop=self.drop,
-            compression=self.asked.compression,
-            max_quarantined=self.asked.max_quarantined or 0.0,
-            limits=self.asked.limits,
+            compression=self.options.compression,
+            max_quarantined=self.options.max_quarantined or 0.0,
+            limits=self.options.limits,
         )
 
-    def transform(self, schema: Schema) -> Transform:
-        """What to make of the records of a file."""
+    def make_transform(self, schema: Schema) -> Transform:
+        """Return the transform of the records of a file."""
         from shardline.operations.extend import make_extend_transform, settle_udfs
 
-        makers = settle_udfs(self.fields)
-        self._refuse_there(schema, makers, "--replace")
-        return make_extend_transform(schema, makers, replaces=self.replaces, drop=self.drop)
+        udfs = settle_udfs(self.udfs)
+        self._validate_names(schema, udfs, "--replace")
+        return make_extend_transform(schema, udfs, replaces=self.replaces, drop=self.drop)
 
-    def _refuse_there(self, schema: Schema, makers: Sequence[UDF], how: str) -> None:
-        """Refuse a new field whose name is taken."""
-        for feature in (feature for one in makers for feature in one.features):
-            gone = feature.name in {*self.replaces, *self.drop}
-            if schema.find(feature.name, sequence=False) is not None and not gone:
+    def _validate_names(self, schema: Schema, udfs: Sequence[UDF], option: str) -> None:
+        """Refuse a new feature with the name of an old feature that is kept."""
+        removed = {*self.replaces, *self.drop}
+        for feature in (feature for udf in udfs for feature in udf.features):
+            is_kept = feature.name not in removed
+            if is_kept and schema.find(feature.name, sequence=False) is not None:
                 raise UsageError(
                     f"feature {feature.name!r} exists already",
                     code="duplicate-feature",
-                    hint=f"choose another name, or add `{how} {shlex.quote(feature.name)}`",
+                    hint=f"choose another name, or add `{option} {shlex.quote(feature.name)}`",
                     feature=feature.name,
                 )
 
-    def _refuse_unfit_overlay(
-        self, base: StoredVersion, into: StoredVersion, makers: Sequence[UDF]
+    def _validate_overlay(
+        self, base: StoredVersion, into: StoredVersion, udfs: Sequence[UDF]
     ) -> None:
         if into.log.dataset != base.log.dataset:
             raise UsageError(
@@ -196,8 +200,8 @@ class _Extension:
                 hint=f"name a version of {base.log.dataset}, or add `--mode rewrite`",
                 version=into.name,
             )
-        required = [feature.name for one in makers for feature in one.features if feature.required]
-        if self.asked.max_quarantined and required:
+        required = [feature.name for udf in udfs for feature in udf.features if feature.required]
+        if self.options.max_quarantined and required:
             raise UsageError(
                 f"an overlay cannot quarantine records: feature {required[0]!r} is required",
                 code="conflicting-options",

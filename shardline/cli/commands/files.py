@@ -9,7 +9,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import serialize_snapshot
+from shardline.cli.output import print_json
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -50,9 +50,9 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     from shardline.log.changes import validate_not_tombstoned
     from shardline.readers.shard_file import list_plain_files
 
-    wanted = parse_reference(reference)
-    version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted)
+    target = parse_reference(reference)
+    version = open_version(open_root(root), target)
+    snapshot = find_snapshot(version, target)
     validate_not_tombstoned(
         version.state, snapshot.shards, f"snapshot {snapshot.number} cannot be read any more: "
     )
@@ -61,7 +61,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
         return
     paths = [file.path for file in list_plain_files(snapshot)]
     if as_json:
-        told = [
+        payload = [
             {
                 "file": path,
                 "records": shard.records,
@@ -71,9 +71,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
             }
             for path, shard in zip(paths, snapshot.shards, strict=True)
         ]
-        click.echo(
-            json.dumps({"ok": True, "snapshot": serialize_snapshot(snapshot), "files": told})
-        )
+        print_json({"ok": True, "snapshot": snapshot.to_dict(), "files": payload})
     else:
         for path in paths:
             click.echo(path + "\0" if null else path, nl=not null)
@@ -84,28 +82,28 @@ def _format_snippet(snapshot: StoredSnapshot) -> str:
     from shardline.readers.shard_file import get_common_compression, list_plain_files
     from shardline.schema.tf_spec import format_parser, format_spec
 
-    paths, why = list[str](), ""
+    paths, reason = list[str](), ""
     try:
         paths = [file.path for file in list_plain_files(snapshot)]
     except UnreadableSnapshotError:
-        why = "its files do not hold whole records"
+        reason = "its files do not contain whole records"
     if any("://" in path for path in paths):
-        why = "TensorFlow itself reads no object stores"
-    if why:
+        reason = "TensorFlow cannot read object stores"
+    if reason:
         return (
-            f"import shardline  # {why}\n\n"
+            f"import shardline  # {reason}\n\n"
             f"version = shardline.open({snapshot.store.uri!r})[{snapshot.version!r}]\n"
             f"dataset = version.snapshot({snapshot.number}).to_tf()\n"
         )
     compression = get_common_compression(snapshot)
-    packed = f", compression_type={compression!r}" if compression else ""
-    listed = "".join(f"    {json.dumps(path, ensure_ascii=False)},\n" for path in paths)
+    argument = f", compression_type={compression!r}" if compression else ""
+    path_lines = "".join(f"    {json.dumps(path, ensure_ascii=False)},\n" for path in paths)
     parse = format_parser(snapshot.schema)
     lines = [
         f"# {snapshot}: {format_count(snapshot.records, 'record')}",
         "import tensorflow as tf\n",
-        f"files = [\n{listed}]",
-        format_spec(snapshot.schema) + f"dataset = tf.data.TFRecordDataset(files{packed})",
+        f"files = [\n{path_lines}]",
+        format_spec(snapshot.schema) + f"dataset = tf.data.TFRecordDataset(files{argument})",
     ]
     if parse:
         lines.append(f"dataset = dataset.map({parse})")

@@ -82,7 +82,7 @@ def migrate(
     written then.
     """
     asked = TransformOptions(**common)
-    asked.refuse_mixed()
+    asked.validate()
     steps = _parse_steps(rename, drop, cast, defaults)
     if asked.output is not None:
 

@@ -306,7 +306,7 @@ def _print_report(report: RebuildReport, seconds: float) -> None:
 def _print_check(report: RebuildReport, checked: SnapshotCheck | None) -> None:
     if checked is not None:
         print_check(checked)
-        if checked.after.published:
+        if checked.snapshot.published:
             click.echo(f"To read it: {render_next_command('files', report.version)}")
     elif report.snapshot is not None:
         made = f"{report.version}@{report.snapshot}"
