@@ -127,7 +127,7 @@ def _register(
     snapshot = find_snapshot(version, target)
     entry = register(version, snapshot.number, consumer, run=run, commit=commit)
     if as_json:
-        since = entry and entry.time
+        since = None if entry is None else entry.time
         record = Consumer(version.name, snapshot.number, consumer, run, commit, since)
         print_json({"ok": True, "new": entry is not None, "consumer": record.to_dict()})
     elif entry is None:
