@@ -1,11 +1,12 @@
 """Search of quarantine files for rows of erased records, and removal of their lines.
 
-Rows that extend or migrate refused are known by the number of their record. Other rows are parsed
-as their source was, and matched by the same condition. A row that cannot be parsed is uncertain.
+Rows that extend or migrate quarantined are known by the number of their record. Other rows are
+parsed as their source was, and matched by the same condition. A row that cannot be parsed is
+uncertain.
 
-An entry commits which lines go, by their numbers, and the digest of the file without them. It
-conflicts with another erase that committed such an entry since the file was read. After that the
-file is replaced. A file with an earlier digest lacks committed removals: its writer was stopped, or
+An entry commits the numbers of the removed lines, and the digest of the file without them. It
+conflicts with another erase that committed such an entry since the file was read. Then the file is
+replaced. A file with an earlier digest lacks committed removals: its writer was stopped, or
 a slow writer replaced a newer file. The next removal completes them by the numbers of the lines.
 """
 
@@ -86,22 +87,22 @@ def search_quarantine(
     Uncommitted files belong to their writer, and to vacuum. Raises SidecarMismatchError for a file
     that differs from the committed one.
     """
-    makers = dict(_index_origins(history))
+    origins = dict(_index_origins(history))
     for file in history.store.list(f"{history.dataset}/quarantine"):
         if file.name not in history.quarantine or not file.size:
             continue
         stem = get_quarantine_stem(file.name)
         owner = history.versions.get(stem.split(".", 1)[0])
-        made = makers.get(file.name) or makers.get(f"{stem}.tfrecord") or _QuarantineOrigin()
+        origin = origins.get(file.name) or origins.get(f"{stem}.tfrecord") or _QuarantineOrigin()
         if owner is None:
             continue
         owner.sidecars.compare(f"{stem}.jsonl")
         with closing(
-            _QuarantineSearcher(history, owner, made, conditions, rows, searched)
-        ) as asking:
-            found = _search_file(history.store, file.name, asking)
-        if found.matches or found.uncertain:
-            yield found
+            _QuarantineSearcher(history, owner, origin, conditions, rows, searched)
+        ) as searcher:
+            result = _search_file(history.store, file.name, searcher)
+        if result.matches or result.uncertain:
+            yield result
 
 
 def search_uncommitted_quarantine(
@@ -111,8 +112,8 @@ def search_uncommitted_quarantine(
     owner = history.versions[get_quarantine_stem(name).split(".", 1)[0]]
     with closing(
         _QuarantineSearcher(history, owner, _QuarantineOrigin(), [condition], {}, ())
-    ) as asking:
-        return _search_file(history.store, name, asking)
+    ) as searcher:
+        return _search_file(history.store, name, searcher)
 
 
 def get_quarantine_stem(name: str) -> str:
@@ -120,18 +121,18 @@ def get_quarantine_stem(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(".jsonl")
 
 
-def _search_file(store: Store, name: str, asking: _QuarantineSearcher) -> QuarantineFile:
-    meant, uncertain = set[bytes](), set[bytes]()
+def _search_file(store: Store, name: str, searcher: _QuarantineSearcher) -> QuarantineFile:
+    matches, uncertain = set[bytes](), set[bytes]()
     sources: dict[bool, set[str]] = {True: set(), False: set()}
     for lines in iter_line_groups(store, name):
         parsed = [parse_line(line) for line in lines]
-        for line, row, verdict in zip(lines, parsed, asking.verdicts(parsed), strict=True):
+        for line, row, verdict in zip(lines, parsed, searcher.judge(parsed), strict=True):
             if verdict is not False:
-                (meant if verdict else uncertain).add(get_line_digest(line))
+                (matches if verdict else uncertain).add(get_line_digest(line))
                 sources[bool(verdict)] |= set() if row is None else {row.source}
     return QuarantineFile(
         name,
-        frozenset(meant),
+        frozenset(matches),
         frozenset(uncertain),
         frozenset(sources[True]),
         frozenset(sources[False]),
@@ -168,7 +169,7 @@ def make_rewrite_conflict(store: Store, name: str) -> ConflictError:
 
 
 def get_line_digest(line: bytes) -> bytes:
-    """Return the digest by which a line is known."""
+    """Return the digest that identifies a line."""
     return hashlib.sha256(line).digest()
 
 
@@ -176,12 +177,12 @@ def get_line_digest(line: bytes) -> bytes:
 class _QuarantineOrigin:
     """Origin of a quarantine file, by the entry that names it.
 
-    `base` is the shard of the quarantined records, of a snapshot of the version `of`. `format` is
+    `base` is the shard of the quarantined records, of a snapshot of `version`. `format` is
     the declared format of an append.
     """
 
     base: str | None = None
-    of: str | None = None
+    version: str | None = None
     format: str | None = None
 
 
@@ -190,9 +191,9 @@ def _index_origins(history: DatasetHistory) -> Iterator[tuple[str, _QuarantineOr
     for version in history.versions.values():
         for entry in version.entries:
             if entry.operation in {"extend", "migrate"}:
-                of = entry.inputs[0].label if entry.inputs else None
-                for one, base in zip(entry.added, entry.bases, strict=False):
-                    yield one.shard.name, _QuarantineOrigin(base, of)
+                source = entry.inputs[0].label if entry.inputs else None
+                for added, base in zip(entry.added, entry.bases, strict=False):
+                    yield added.shard.name, _QuarantineOrigin(base, source)
             elif source_format := entry.read(AppendParameters).format:
                 for rows in entry.read(EntryParameters).quarantine:
                     for name in rows.files:
@@ -205,7 +206,7 @@ class _QuarantineSearcher:
 
     history: DatasetHistory
     owner: VersionHistory
-    made: _QuarantineOrigin
+    origin: _QuarantineOrigin
     conditions: Sequence[Condition]
     rows: ShardRows
     searched: Collection[str] | None
@@ -214,22 +215,22 @@ class _QuarantineSearcher:
 
     def __post_init__(self) -> None:
         """Bind each condition to the features that the rows have."""
-        one = self._version()
-        self._schema = self.owner.version.schema if one is None else one.version.schema
+        version = self._find_version()
+        self._schema = (self.owner if version is None else version).version.schema
         for condition in self.conditions:
             views: Sequence[SearchView] = (
-                () if one is None else list_views(self.history, one, condition)
+                () if version is None else list_views(self.history, version, condition)
             )
             self._searches.append([RowSearch(self._schema, view, condition) for view in views])
 
-    def _version(self) -> VersionHistory | None:
+    def _find_version(self) -> VersionHistory | None:
         """Return the version whose features the rows have."""
-        if self.made.of is None:
+        if self.origin.version is None:
             return self.owner
-        dataset, _, name = self.made.of.partition("/")
+        dataset, _, name = self.origin.version.partition("/")
         if dataset == self.history.dataset:
             return self.history.versions.get(name)
-        version = self.history.index.version(self.made.of)
+        version = self.history.index.version(self.origin.version)
         return VersionHistory(version, ()) if version.exists else None
 
     def close(self) -> None:
@@ -238,25 +239,31 @@ class _QuarantineSearcher:
             for search in searches:
                 search.close()
 
-    def verdicts(self, rows: Sequence[QuarantineLine | None]) -> list[RowVerdict]:
+    def judge(self, rows: Sequence[QuarantineLine | None]) -> list[RowVerdict]:
         """Return the verdicts on lines."""
-        base = self.made.base
+        base = self.origin.base
         if base is not None and (self.searched is None or base in self.searched):
-            gone = set(self.rows.get(base, np.zeros(0, np.int64)).tolist())
-            return [None if row is None else row.row in gone for row in rows]
-        found = [self._by_itself(row) for row in rows]
-        asked = [(row, at) for at, row in enumerate(rows) if row is not None and found[at]]
-        some = [(row, guess_format(row, self.made.format, self._schema)) for row, _ in asked]
-        told: list[list[RowVerdict]] = [[None if one is None else False] for one in found]
+            matches = set(self.rows.get(base, np.zeros(0, np.int64)).tolist())
+            return [None if row is None else row.row in matches for row in rows]
+        preliminary = [self._prejudge(row) for row in rows]
+        searchable = [
+            (index, row) for index, row in enumerate(rows) if row is not None and preliminary[index]
+        ]
+        parsed = [
+            (row, guess_format(row, self.origin.format, self._schema)) for _, row in searchable
+        ]
+        verdicts: list[list[RowVerdict]] = [
+            [None if verdict is None else False] for verdict in preliminary
+        ]
         for searches in self._searches:
-            each = [search.of_rows(some) for search in searches]
-            for number, (_, at) in enumerate(asked):
+            by_view = [search.match_rows(parsed) for search in searches]
+            for position, (index, _) in enumerate(searchable):
                 # Without a view of the features, a row is unknown.
-                told[at] += [one[number] for one in each] or [None]
-        return [_match_any(verdicts) for verdicts in told]
+                verdicts[index] += [matched[position] for matched in by_view] or [None]
+        return list(map(_match_any, verdicts))
 
     @staticmethod
-    def _by_itself(row: QuarantineLine | None) -> RowVerdict:
+    def _prejudge(row: QuarantineLine | None) -> RowVerdict:
         """Return True for a row to search, False for an empty one, None for an unreadable one."""
         if row is None or row.is_file:
             return None
@@ -325,8 +332,8 @@ def remove_lines(
     for file in files:
         by_version.setdefault(history.get_owner(_get_leaf(file.name)).version, []).append(file)
     count = sum(
-        _remove_from_version(version, some, parameters, uncertain=uncertain)
-        for version, some in by_version.items()
+        _remove_from_version(version, own, parameters, uncertain=uncertain)
+        for version, own in by_version.items()
     )
     for version, file in _iter_earlier_removals(history):
         with suppress(ConflictError, SidecarMismatchError):  # the audit reports it
@@ -338,10 +345,12 @@ def _iter_earlier_removals(
     history: DatasetHistory,
 ) -> Iterator[tuple[StoredVersion, QuarantineFile]]:
     """Yield the files that earlier erases rewrote, with no more lines to remove."""
-    for one in history.versions.values():
-        names = {name for entry in one.entries for name in entry.read(EraseParameters).rewrites}
-        for name in sorted(name for name in names if name.endswith(REFUSED)):
-            yield one.version, QuarantineFile(one.sidecars.path(name), frozenset(), frozenset())
+    for owner in history.versions.values():
+        rewrites = (entry.read(EraseParameters).rewrites for entry in owner.entries)
+        for name in sorted({name for names in rewrites for name in names}):
+            if name.endswith(REFUSED):
+                path = owner.sidecars.path(name)
+                yield owner.version, QuarantineFile(path, frozenset(), frozenset())
 
 
 def _remove_from_version(
@@ -421,7 +430,7 @@ def _plan_removal(
     committed = sidecars.digests([name]).get(name)
     digest = _sha256(b"".join(group) for group in iter_line_groups(store, file.name))
     pending = _list_pending(version, file.name, digest) if digest != (committed or digest) else ()
-    gone = file.matches | (file.uncertain if uncertain else frozenset())
+    removed = file.matches | (file.uncertain if uncertain else frozenset())
     raw, before, after = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
     numbers: list[int] = []
     number = 0
@@ -430,7 +439,7 @@ def _plan_removal(
         raw.update(b"".join(group))
         for line in _remove_lines(group, cuts):
             before.update(line)
-            if get_line_digest(line) in gone:
+            if get_line_digest(line) in removed:
                 numbers.append(number)
             else:
                 after.update(line)
@@ -514,19 +523,19 @@ class _LineCutter:
         self._lasts = np.array([last for _, last in spans], np.int64)
         self._number = 0
 
-    def keep(self, lines: Sequence[bytes]) -> list[bytes]:
+    def remove_from(self, lines: Sequence[bytes]) -> list[bytes]:
         """Return the next lines without the removed ones."""
         numbers = np.arange(self._number, self._number + len(lines))
         self._number += len(lines)
         span = np.searchsorted(self._firsts, numbers, "right") - 1
-        gone = (span >= 0) & (numbers <= self._lasts[span]) if len(self._lasts) else span >= 0
-        return [line for line, goes in zip(lines, gone.tolist(), strict=True) if not goes]
+        is_cut = (span >= 0) & (numbers <= self._lasts[span]) if len(self._lasts) else span >= 0
+        return [line for line, cut in zip(lines, is_cut.tolist(), strict=True) if not cut]
 
 
 def _remove_lines(lines: Sequence[bytes], cuts: Sequence[_LineCutter]) -> Sequence[bytes]:
-    """Return lines after one removal after another."""
+    """Return the lines that remain after several removals."""
     for cut in cuts:
-        lines = cut.keep(lines)
+        lines = cut.remove_from(lines)
     return lines
 
 
@@ -539,12 +548,12 @@ def _iter_cleared_receipts(
 ) -> Iterator[tuple[str, tuple[bytes, bytes]]]:
     """Yield the receipts that name a quarantine file, with and without the reasons they quote.
 
-    What a function raised may contain what it was given. There may be two receipts: on an object
-    store a large shard has a name that was drawn, and its receipt is also where others look for it.
+    The message of an exception may contain record values. There may be two receipts: on an object
+    store a large shard has a random name, and its receipt is also stored under the derived name.
     """
     stem = get_quarantine_stem(quarantine)
     first = ".".join(stem.split(".")[:2])
-    names = [f"{one}.tfrecord{RECEIPT}" for one in dict.fromkeys((stem, first))]
+    names = [f"{name}.tfrecord{RECEIPT}" for name in dict.fromkeys((stem, first))]
     for name, data in zip(names, sidecars.read(names), strict=True):
         receipt = parse_receipt(data)
         if data and receipt is not None and receipt.reasons and receipt.quarantine == quarantine:

@@ -56,14 +56,14 @@ _UNREADABLE = (ColumnError, CorruptFileError, ExampleError, StorageError)
 
 @dataclass(frozen=True, slots=True)
 class SearchView:
-    """Features of a condition by their names in a version, and in the condition (`asked`)."""
+    """Features of a condition in a version, and their `names` in the condition."""
 
     features: tuple[Feature, ...]
-    asked: tuple[str, ...]
+    names: tuple[str, ...]
 
     def schema(self, payload: str) -> Schema:
         """Return the features as a schema, by their names in the condition."""
-        named = zip(self.features, self.asked, strict=True)
+        named = zip(self.features, self.names, strict=True)
         return Schema(
             tuple(replace(feature, name=name) for feature, name in named),
             payload,  # type: ignore[arg-type] # as the version's own
@@ -118,82 +118,84 @@ def list_search_tasks(
 
     An overlay is skipped if its base has them, because the base is searched itself.
     """
-    for one in history.versions.values():
-        views = list_views(history, one, condition)
+    for version in history.versions.values():
+        views = list_views(history, version, condition)
         if not views:
             continue
         shards = tuple(
             shard
-            for name, shard in one.shards.items()
+            for name, shard in version.shards.items()
             if name in history.files and not shard.virtual
         )
         if not shards:
             continue
-        wanted = list({f.key: f for view in views for f in view.features}.values())
-        live = {shard.name for shard in one.live}
-        for shard, records in _list_records(one, shards, wanted):
+        features = {feature.key: feature for view in views for feature in view.features}
+        live = {shard.name for shard in version.live}
+        for shard, records in _list_records(version, shards, list(features.values())):
             if shard.name in {file.shard.name for file in records.files}:
-                payload = one.version.schema.payload
-                of = one.name if shard.name in live else ""
-                yield SearchTask(shard.name, records, views, payload, condition, limits, of)
+                payload = version.version.schema.payload
+                owner = version.name if shard.name in live else ""
+                yield SearchTask(shard.name, records, views, payload, condition, limits, owner)
 
 
 def _list_records(
-    one: VersionHistory, shards: Sequence[Shard], wanted: Sequence[Feature]
+    version: VersionHistory, shards: Sequence[Shard], features: Sequence[Feature]
 ) -> list[tuple[Shard, Records]]:
     """Return the records of shards; an old overlay that does not fit its base is read alone."""
-    part = replace(one.version.latest(), list_shards=lambda: tuple(shards))
+    part = replace(version.version.latest(), list_shards=lambda: tuple(shards))
     try:
-        return list(zip(shards, list_records(part, wanted), strict=True))
+        return list(zip(shards, list_records(part, features), strict=True))
     except UnreadableSnapshotError:
         if len(shards) > 1:
-            return [found for shard in shards for found in _list_records(one, [shard], wanted)]
-        if shards[0] in one.live:
+            return [pair for shard in shards for pair in _list_records(version, [shard], features)]
+        if shards[0] in version.live:
             raise
         return [(shards[0], open_shard_file(part, shards[0]))]
 
 
 def list_views(
-    history: DatasetHistory, one: VersionHistory, condition: Condition
+    history: DatasetHistory, version: VersionHistory, condition: Condition
 ) -> tuple[SearchView, ...]:
     """Return the views of a version on a condition; none if it lacks a feature."""
-    schema = one.version.schema
+    schema = version.version.schema
     own = {name: name for name in condition.reads}
-    told = [own, *_sides(history, one, condition)]
-    found = []
-    for names in told:
+    views = []
+    for names in (own, *_iter_side_names(history, version, condition)):
         features = [schema.find(names[name], sequence=False) for name in condition.reads]
         if None not in features:
             known = tuple(feature for feature in features if feature is not None)
-            found.append(SearchView(known, condition.reads))
-    return tuple(dict.fromkeys(found))
+            views.append(SearchView(known, condition.reads))
+    return tuple(dict.fromkeys(views))
 
 
-def _sides(
-    history: DatasetHistory, one: VersionHistory, condition: Condition
+def _iter_side_names(
+    history: DatasetHistory, version: VersionHistory, condition: Condition
 ) -> Iterator[Mapping[str, str]]:
     """Yield the names in a combined version of the features of each side."""
-    combined = [entry for entry in one.entries if entry.operation == "combine"]
+    combined = [entry for entry in version.entries if entry.operation == "combine"]
     for entry in combined[-1:]:
-        for told, names in zip(entry.inputs, _named(history, entry), strict=False):
-            side = history.find_input(told)
-            if side is not None and all(names.get(name) for name in condition.reads):
+        for source, names in zip(entry.inputs, _get_pair_names(history, entry), strict=False):
+            if history.find_input(source) is not None and all(
+                names.get(name) for name in condition.reads
+            ):
                 yield {name: names[name] for name in condition.reads}
 
 
-def _named(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]:
-    """Return the names in a pair of the features of the left and of the right."""
+def _get_pair_names(history: DatasetHistory, entry: Entry) -> Sequence[Mapping[str, str]]:
+    """Return the names in a pair of the features of each side."""
     parameters = entry.read(CombineParameters)
-    on = parameters.keys
-    keys = [[feature.key for feature in history.get_schema(told).features] for told in entry.inputs]
-    shared = [left for left, right in on if left == right]
-    named = name_features(PairNaming.from_rule(parameters.rule), keys[0], keys[1], shared)
+    schemas = [history.get_schema(source) for source in entry.inputs]
+    keys = [[feature.key for feature in schema.features] for schema in schemas]
+    shared = [left for left, right in parameters.keys if left == right]
+    names = name_features(PairNaming.from_rule(parameters.rule), keys[0], keys[1], shared)
     left, right = (
         {key[1]: name for key, name in side.items() if name is not None and not key[0]}
-        for side in (named.left, named.right)
+        for side in (names.left, names.right)
     )
     # A pair has a key once if both sides have it under one name.
-    shared_names = {other: left[own] for own, other in on if own in left and other not in right}
+    shared_names = {
+        other: left[own] for own, other in parameters.keys if own in left and other not in right
+    }
     return left, {**shared_names, **right}
 
 
@@ -213,47 +215,47 @@ def make_shard_error(version: str, error: Exception) -> Exception:
     """Return the error of a shard, with the command that recreates the shard."""
     if not isinstance(error, CorruptFileError) or error.kind in {"oversized", "example"}:
         return error
-    # An overlay is read from files of other versions too, whose names begin with theirs.
+    # The base of an overlay belongs to another version, which its file name begins with.
     owner = SHARD_NAME.fullmatch(error.path.replace("\\", "/").rpartition("/")[2])
-    named = version if owner is None else f"{version.partition('/')[0]}/{owner['version']}"
-    return CorruptShardError.of(named, error)
+    name = version if owner is None else f"{version.partition('/')[0]}/{owner['version']}"
+    return CorruptShardError.of(name, error)
 
 
 def _search_records(task: SearchTask, running: TaskContext) -> SearchResult:
-    found = [np.zeros(0, np.int64)]
-    met: set[int] = set()
+    matches = [np.zeros(0, np.int64)]
+    matched: set[int] = set()
     total = max(task.records.shard.records, 1)
     for view in task.views:
-        chooser = task.condition.bind(view.schema(task.payload))
-        features = dict(zip(view.asked, view.features, strict=True))
-        read = [features[feature.name] for feature in chooser.reads]
-        names = [feature.name for feature in chooser.reads]
-        batches = BatchBuilder(read)
+        matcher = task.condition.bind(view.schema(task.payload))
+        features = dict(zip(view.names, view.features, strict=True))
+        selected = [features[feature.name] for feature in matcher.reads]
+        names = [feature.name for feature in matcher.reads]
+        batches = BatchBuilder(selected)
 
-        def rows(block: RecordBlock, batches: BatchBuilder = batches) -> tuple[int, IntArray]:
+        def find_rows(block: RecordBlock, batches: BatchBuilder = batches) -> tuple[int, IntArray]:
             batch = batches.of(task.records, block).rename_columns(names)  # noqa: B023 - at once
             end = block.record + len(block.starts)
             try:
-                return end, block.record + np.flatnonzero(chooser.get_mask(batch))  # noqa: B023
+                return end, block.record + np.flatnonzero(matcher.get_mask(batch))  # noqa: B023
             except BatchMismatchError as error:
                 raise make_batch_error(task.name, block.record, error) from error.__cause__
 
         try:
             blocks = task.records.blocks(limits=task.limits, block_bytes=_BLOCK_BYTES)
-            for end, some in run_tasks(rows, blocks, workers=running.workers):
-                found.append(some)
+            for end, rows in run_tasks(find_rows, blocks, workers=running.workers):
+                matches.append(rows)
                 running.report(task.size * end // total, end)
         finally:
-            chooser.close()
-        met.update(chooser.matched)
-    return SearchResult(task.name, np.unique(np.concatenate(found)), matched=frozenset(met))
+            matcher.close()
+        matched.update(matcher.matched)
+    return SearchResult(task.name, np.unique(np.concatenate(matches)), matched=frozenset(matched))
 
 
 @dataclass(frozen=True)
 class PairPlanSearch:
-    """Search of the plans of a dataset: the tasks, and how pairs follow from their matches.
+    """Search of the plans of a dataset: the tasks, and the mappings of their matches to pairs.
 
-    `of` are the versions whose records a task reads, by its name. `problems` has the plans that
+    `inputs` are the versions whose records a task reads, by its name. `problems` has the plans that
     cannot be searched.
     """
 
@@ -262,57 +264,59 @@ class PairPlanSearch:
     limits: Limits
     tasks: dict[str, SearchTask] = field(default_factory=dict)
     mappings: list[GridMapping] = field(default_factory=list)
-    of: dict[str, frozenset[str]] = field(default_factory=dict)
+    inputs: dict[str, frozenset[str]] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     _sides: dict[tuple[str, int], StoredSnapshot] = field(default_factory=dict)
 
-    def add(self, one: VersionHistory, shard: Shard, view: SearchView) -> None:
+    def add(self, version: VersionHistory, shard: Shard, view: SearchView) -> None:
         """Add the tasks for a plan, with the features of a view."""
-        store, name = self.history.store, one.version.shard_name(shard)
-        wanted = frozenset(feature.key for feature in view.features)
-        records = VirtualShard(str(one.version.latest()), shard, store, name, wanted)
+        store, name = self.history.store, version.version.shard_name(shard)
+        keys = frozenset(feature.key for feature in view.features)
+        records = VirtualShard(str(version.version.latest()), shard, store, name, keys)
         try:
             opened = records.opened
         except UnreadableSnapshotError as error:
             self.problems[shard.name] = str(error)
             return
         plan = opened.plan
-        for at, told in enumerate((plan.left, plan.right)):
-            own = self._own(opened, at, told)
+        for side, source in enumerate((plan.left, plan.right)):
+            own = self._get_side_features(opened, side, source)
             if all(feature.key in own for feature in view.features):
                 features = tuple(own[feature.key] for feature in view.features)
-                self._add_side(shard, opened, at, SearchView(features, view.asked), told)
+                self._add_side(shard, opened, side, SearchView(features, view.names), source)
                 return
-        self.of[shard.name] = frozenset({plan.left.label, plan.right.label})
-        payload = one.version.schema.payload
+        self.inputs[shard.name] = frozenset({plan.left.label, plan.right.label})
+        payload = version.version.schema.payload
         self._add(SearchTask(shard.name, records, (view,), payload, self.condition, self.limits))
 
     def _add_side(
-        self, shard: Shard, opened: OpenedPairPlan, at: int, view: SearchView, told: Input
+        self, shard: Shard, opened: OpenedPairPlan, side: int, view: SearchView, source: Input
     ) -> None:
         own = tuple(feature.name for feature in view.features)
-        if self.history.find_input(told) is not None and own == view.asked:
+        if self.history.find_input(source) is not None and own == view.names:
             return  # Its version is searched anyway, and the pairs follow.
-        snapshot = self._snapshot(told)
-        first, last = (opened.plan.cover.left, opened.plan.cover.right)[at]
+        snapshot = self._get_snapshot(source)
+        first, last = (opened.plan.cover.left, opened.plan.cover.right)[side]
         names: list[str | None] = [None] * len(snapshot.shards)
-        for place, records in enumerate(list_records(snapshot, view.features)):
-            if not first <= place < last:
+        for position, records in enumerate(list_records(snapshot, view.features)):
+            if not first <= position < last:
                 continue
-            name = f"{snapshot.shard_name(snapshot.shards[place])} by {', '.join(own)}"
-            names[place] = name
-            self.of[name] = frozenset({told.label})
+            name = f"{snapshot.shard_name(snapshot.shards[position])} by {', '.join(own)}"
+            names[position] = name
+            self.inputs[name] = frozenset({source.label})
             payload = snapshot.schema.payload
             self._add(SearchTask(name, records, (view,), payload, self.condition, self.limits))
-        nothing = (None,) * len((opened.grid.right, opened.grid.left)[at])
-        left, right = (nothing, tuple(names)) if at else (tuple(names), nothing)
+        others = (None,) * len((opened.grid.right, opened.grid.left)[side])
+        left, right = (others, tuple(names)) if side else (tuple(names), others)
         grid, cover = opened.grid, opened.plan.cover
         self.mappings.append(GridMapping(shard.name, left, right, grid, cover, virtual=True))
 
-    def _own(self, opened: OpenedPairPlan, at: int, told: Input) -> Mapping[Key, Feature]:
+    def _get_side_features(
+        self, opened: OpenedPairPlan, side: int, source: Input
+    ) -> Mapping[Key, Feature]:
         """Return the features of a side by their keys in a pair."""
-        names = (opened.bound.names.left, opened.bound.names.right)[at]
-        schema = self._snapshot(told).schema
+        names = (opened.bound.names.left, opened.bound.names.right)[side]
+        schema = self._get_snapshot(source).schema
         return {
             (feature.sequence, name): feature
             for feature in schema.features
@@ -322,34 +326,37 @@ class PairPlanSearch:
     def _add(self, task: SearchTask) -> None:
         self.tasks.setdefault(task.name, task)
 
-    def _snapshot(self, told: Input) -> StoredSnapshot:
-        key = (told.label, told.snapshot)
+    def _get_snapshot(self, source: Input) -> StoredSnapshot:
+        key = (source.label, source.snapshot)
         if key not in self._sides:
-            version = self.history.index.version(told.label)
-            self._sides[key] = version.snapshot(told.snapshot)
+            version = self.history.index.version(source.label)
+            self._sides[key] = version.snapshot(source.snapshot)
         return self._sides[key]
 
-    def find_problems(self, found: Iterable[SearchResult]) -> dict[str, str]:
-        """Return the plans whose records could not all be read, with the problem."""
-        failed = {one.name: one.problem for one in found if one.problem}
-        told = dict(self.problems)
-        told |= {name: why for name, why in failed.items() if name in self._plans()}
-        for relation in self.mappings:
-            for name in sorted(set(relation.list_sources()) & set(failed)):
-                told.setdefault(relation.name, failed[name])
-        return told
+    def find_problems(self, results: Iterable[SearchResult]) -> dict[str, str]:
+        """Return the plans with unreadable records, and the problem of each."""
+        failed = {result.name: result.problem for result in results if result.problem}
+        plans = self._list_plans()
+        problems = dict(self.problems)
+        problems |= {name: problem for name, problem in failed.items() if name in plans}
+        for mapping in self.mappings:
+            for name in sorted(set(mapping.list_sources()) & set(failed)):
+                problems.setdefault(mapping.name, failed[name])
+        return problems
 
-    def _plans(self) -> set[str]:
+    def _list_plans(self) -> set[str]:
         return {name for name, shard in self.history.shards.items() if shard.virtual}
 
-    def find_matching_plans(self, found: Iterable[SearchResult]) -> dict[str, frozenset[str]]:
+    def find_matching_plans(self, results: Iterable[SearchResult]) -> dict[str, frozenset[str]]:
         """Return the plans with matching pairs, and the versions of their records."""
-        hits = {one.name for one in found if len(one.rows)}
-        told = {name: self.of[name] for name in hits & self._plans() & set(self.of)}
-        for relation in self.mappings:
-            for name in set(relation.list_sources()) & hits:
-                told[relation.name] = told.get(relation.name, frozenset()) | self.of[name]
-        return told
+        matches = {result.name for result in results if len(result.rows)}
+        plans = {
+            name: self.inputs[name] for name in matches & self._list_plans() & set(self.inputs)
+        }
+        for mapping in self.mappings:
+            for name in set(mapping.list_sources()) & matches:
+                plans[mapping.name] = plans.get(mapping.name, frozenset()) | self.inputs[name]
+        return plans
 
 
 def search_pair_plans(
@@ -357,11 +364,10 @@ def search_pair_plans(
 ) -> PairPlanSearch:
     """Return the search of each existing plan of the versions that have the features."""
     search = PairPlanSearch(history, condition, limits)
-    for one in history.versions.values():
-        plans = [s for name, s in one.shards.items() if s.virtual and name in history.files]
-        if not plans:
-            continue
-        for view in list_views(history, one, condition):
+    for version in history.versions.values():
+        shards = version.shards.items()
+        plans = [shard for name, shard in shards if shard.virtual and name in history.files]
+        for view in list_views(history, version, condition) if plans else ():
             for shard in plans:
-                search.add(one, shard, view)
+                search.add(version, shard, view)
     return search

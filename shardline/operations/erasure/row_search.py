@@ -1,8 +1,8 @@
-"""Ask a condition of rows outside the committed shards, as far as they can be parsed.
+"""Search of rows outside the committed shards, as far as they can be parsed.
 
-A refused row is parsed as its source was when it was appended. Its features become the payload of
-a record, which is then decoded and asked as any record is. So the spelling of a value makes no
-difference: escapes, quotes, number formats and blanks are gone before values are compared.
+A quarantined row is parsed as its source was when it was appended. Its features become the payload
+of a record, which is decoded and matched like any record. So the spelling of a value makes no
+difference: escapes, quotes, number formats and blanks are resolved before values are compared.
 """
 
 from __future__ import annotations
@@ -80,39 +80,41 @@ class QuarantineLine:
 def parse_line(line: bytes) -> QuarantineLine | None:
     """Parse a line of a quarantine file; None if it is damaged."""
     try:
-        told = json.loads(line)
-        if "content" in told:
-            content = str(told["content"]).encode()
+        payload = json.loads(line)
+        if "content" in payload:
+            content = str(payload["content"]).encode()
         else:
-            content = base64.b64decode(told["content_base64"], validate=True)
-        named = told.get("format")
+            content = base64.b64decode(payload["content_base64"], validate=True)
+        row_format = payload.get("format")
         return QuarantineLine(
-            str(told["source"]),
-            int(told["row"]),
-            str(told["where"]),
-            told.get("feature"),
+            str(payload["source"]),
+            int(payload["row"]),
+            str(payload["where"]),
+            payload.get("feature"),
             content,
-            named if named in get_args(RowFormat) else None,
-            tuple(map(str, told.get("columns", ()))),
+            row_format if row_format in get_args(RowFormat) else None,
+            tuple(map(str, payload.get("columns", ()))),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
 def guess_format(row: QuarantineLine, named: str | None, schema: Schema) -> RowFormat | None:
-    """Return the format of a row's content; `named` is the one that the append was given."""
+    """Return the format of a row's content; `named` is the format option of the append."""
     if row.format is not None:
         return row.format
-    told = named or infer_format_from_name(row.source)
+    source_format = named or infer_format_from_name(row.source)
     # A batch in memory may have any name, and its rows were written as JSON.
-    row_of_json = _json_object(row.content)
+    row_of_json = _parse_object(row.content)
     known = {feature.name for feature in schema.features}
-    if row_of_json is not None and (told != "csv" or row_of_json.keys() <= known):
-        return "jsonl" if told == "jsonl" else "json"
-    return told if told in {"csv", "jsonl", "tfrecord"} else None  # type: ignore[return-value]
+    if row_of_json is not None and (source_format != "csv" or row_of_json.keys() <= known):
+        return "jsonl" if source_format == "jsonl" else "json"
+    if source_format in {"csv", "jsonl", "tfrecord"}:
+        return source_format  # type: ignore[return-value]
+    return None
 
 
-def _json_object(content: bytes) -> dict[str, object] | None:
+def _parse_object(content: bytes) -> dict[str, object] | None:
     try:
         return parse_json_object(content)
     except JsonSyntaxError:
@@ -131,79 +133,82 @@ class RowSearch:
         self._by_key = isinstance(condition, KeyCondition)
         # Bytes are compared unchanged: invalid UTF-8 may be why a row was quarantined.
         typed = isinstance(condition, UdfCondition)
-        own = tuple(feature if typed else _plain(feature) for feature in view.features)
-        self._chooser: RecordMatcher | None = None
+        own = tuple(feature if typed else _remove_text_type(feature) for feature in view.features)
+        self._matcher: RecordMatcher | None = None
         self._features: list[Feature] = []
         try:
-            self._chooser = condition.bind(SearchView(own, view.asked).schema(schema.payload))
+            self._matcher = condition.bind(SearchView(own, view.names).schema(schema.payload))
         except ShardlineError:
             return
-        named = dict(zip(view.asked, own, strict=True))
+        named = dict(zip(view.names, own, strict=True))
         # A quarantined row may lack a required feature.
-        asked = [replace(feature, required=False) for feature in self._chooser.reads]
-        self._types = schema_of(asked)
-        self._features = [replace(named[one.name], required=False) for one in asked]
+        reads = [replace(feature, required=False) for feature in self._matcher.reads]
+        self._types = schema_of(reads)
+        self._features = [replace(named[feature.name], required=False) for feature in reads]
         self._columns = [column_of(feature) for feature in self._features]
         self._known = {feature.key for feature in schema.features}
 
     def close(self) -> None:
         """Stop background work of the condition."""
-        if self._chooser is not None:
-            self._chooser.close()
+        if self._matcher is not None:
+            self._matcher.close()
 
-    def of_records(
+    def match_records(
         self, data: Buffer, starts: IntArray, lengths: IntArray
     ) -> tuple[list[RowVerdict], list[bool]]:
         """Return the verdict on each payload, and whether it lacks a feature of the condition."""
-        if self._chooser is None or not len(starts):
+        if self._matcher is None or not len(starts):
             return [None] * len(starts), [True] * len(starts)
         try:
             decoded = kernel.decode(data, starts, lengths, self._columns)
-            arrays = [to_column(*one) for one in zip(self._features, decoded, strict=True)]
+            arrays = list(map(to_column, self._features, decoded))
             batch = pa.RecordBatch.from_arrays(arrays, schema=self._types)
-            meant = self._chooser.get_mask(batch).tolist()
+            matches = self._matcher.get_mask(batch).tolist()
         except (ShardlineError, BatchMismatchError):
             if len(starts) == 1:
                 return [None], [True]
             middle = len(starts) // 2
-            first = self.of_records(data, starts[:middle], lengths[:middle])
-            second = self.of_records(data, starts[middle:], lengths[middle:])
+            first = self.match_records(data, starts[:middle], lengths[:middle])
+            second = self.match_records(data, starts[middle:], lengths[middle:])
             return first[0] + second[0], first[1] + second[1]
         lacking = np.zeros(len(starts), np.bool_)
         for array in arrays:
             lacking |= np.asarray(array.is_null())
-        return meant, lacking.tolist()
+        return matches, lacking.tolist()
 
-    def of_rows(self, rows: Sequence[tuple[QuarantineLine, RowFormat | None]]) -> list[RowVerdict]:
+    def match_rows(
+        self, rows: Sequence[tuple[QuarantineLine, RowFormat | None]]
+    ) -> list[RowVerdict]:
         """Return the verdict on each quarantined row."""
-        found: list[RowVerdict] = [None] * len(rows)
-        readers = {
-            "jsonl": self._of_json,
-            "json": self._of_json,
-            "csv": self._of_csv,
-            "tfrecord": self._of_payloads,
-            None: self._of_unknown,
+        verdicts: list[RowVerdict] = [None] * len(rows)
+        matchers = {
+            "jsonl": self._match_json,
+            "json": self._match_json,
+            "csv": self._match_csv,
+            "tfrecord": self._match_payloads,
+            None: self._match_unknown,
         }
-        for kind, reader in readers.items():
-            places = [at for at, (row, named) in enumerate(rows) if named == kind]
-            some = [rows[at][0] for at in places]
-            verdicts = reader(some) if self._chooser is not None and some else [None] * len(some)
-            for at, row, verdict in zip(places, some, verdicts, strict=True):
-                found[at] = None if verdict is False and row.is_cut else verdict
-        return found
+        for row_format, match in matchers.items() if self._matcher is not None else ():
+            indices = [index for index, (_, known) in enumerate(rows) if known == row_format]
+            lines = [rows[index][0] for index in indices]
+            for index, row, verdict in zip(
+                indices, lines, match(lines) if lines else (), strict=True
+            ):
+                verdicts[index] = None if verdict is False and row.is_cut else verdict
+        return verdicts
 
-    def _of_json(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
-        objects = [_json_object(row.content) for row in rows]
-        verdicts = self._of_values(
+    def _match_json(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
+        objects = [_parse_object(row.content) for row in rows]
+        verdicts = self._match_values(
             [
-                {} if one is None else {k: _decode_base64(v) for k, v in one.items()}
-                for one in objects
+                {} if row is None else {name: _decode_base64(row[name]) for name in row}
+                for row in objects
             ]
         )
         known = {name for _, name in self._known}
-        for at, one in enumerate(objects):
-            if one is None or (verdicts[at] is False and self._may_be_misnamed(one, known)):
-                verdicts[at] = None
+        for index, row in enumerate(objects):
+            if row is None or (verdicts[index] is False and self._may_be_misnamed(row, known)):
+                verdicts[index] = None
         return verdicts
 
     def _may_be_misnamed(self, row: Mapping[str, object], known: set[str]) -> bool:
@@ -211,100 +216,102 @@ class RowSearch:
         lacks = any(row.get(feature.name) is None for feature in self._features)
         return lacks and not row.keys() <= known
 
-    def _of_values(self, rows: Sequence[Mapping[str, object]]) -> list[RowVerdict]:
+    def _match_values(self, rows: Sequence[Mapping[str, object]]) -> list[RowVerdict]:
         fitted = [
             convert_values(feature, [row.get(feature.name) for row in rows], base64=True)
             for feature in self._features
         ]
-        verdicts = self._of_fitted(fitted, len(rows))
-        unfit = {at for one in fitted for at in one.bad}
-        for at, row in enumerate(rows):
-            if at in unfit or any(_is_typed(row.get(f.name)) for f in self._features):
-                verdict = None if at in unfit else verdicts[at]
-                verdicts[at] = self._is_meant_otherwise_spelled(row) or verdict
+        verdicts = self._match_columns(fitted, len(rows))
+        unfit = {index for column in fitted for index in column.bad}
+        for index, row in enumerate(rows):
+            if index in unfit or any(_is_typed(row.get(f.name)) for f in self._features):
+                verdict = None if index in unfit else verdicts[index]
+                verdicts[index] = self._matches_converted(row) or verdict
         return verdicts
 
-    def _is_meant_otherwise_spelled(self, row: Mapping[str, object]) -> bool:
+    def _matches_converted(self, row: Mapping[str, object]) -> bool:
         """Return True if the row matches with values converted to the kinds of their features."""
-        spelled = [list(_spellings(f, row.get(f.name))) or [None] for f in self._features]
+        spelled = [list(_iter_spellings(f, row.get(f.name))) or [None] for f in self._features]
         for values in islice(product(*spelled), _MOST_SPELLINGS):
             fitted = [
                 convert_values(feature, [value], base64=True)
                 for feature, value in zip(self._features, values, strict=True)
             ]
-            if not any(one.bad for one in fitted) and self._of_fitted(fitted, 1)[0]:
+            if not any(column.bad for column in fitted) and self._match_columns(fitted, 1)[0]:
                 return True
         return False
 
-    def _of_csv(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
+    def _match_csv(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
         verdicts: list[RowVerdict] = [None] * len(rows)
         by_header: dict[tuple[str, ...], dict[int, list[str]]] = {}
-        for at, row in enumerate(rows):
-            found = _cells(row.content)
-            if found is None:
+        for index, row in enumerate(rows):
+            cells = _parse_cells(row.content)
+            if cells is None:
                 continue
             if not row.columns:
-                verdicts[at] = self._of_cells(row, found)
-            elif len(row.columns) == len(found):
-                by_header.setdefault(row.columns, {})[at] = found
-        for columns, some in by_header.items():
-            texts = dict(zip(columns, map(pa.array, zip(*some.values(), strict=True)), strict=True))
-            absent = pa.nulls(len(some), pa.string())
+                verdicts[index] = self._match_cells(row, cells)
+            elif len(row.columns) == len(cells):
+                by_header.setdefault(row.columns, {})[index] = cells
+        for columns, lines in by_header.items():
+            arrays = map(pa.array, zip(*lines.values(), strict=True))
+            texts = dict(zip(columns, arrays, strict=True))
+            absent = pa.nulls(len(lines), pa.string())
             fitted = [fit_cells(f, texts.get(f.name, absent)) for f in self._features]
-            asked = self._of_fitted(fitted, len(some))
-            unfit = {place for one in fitted for place in one.bad}
-            for place, at in enumerate(some):
-                verdicts[at] = None if place in unfit else asked[place]
+            matches = self._match_columns(fitted, len(lines))
+            unfit = {position for column in fitted for position in column.bad}
+            for position, index in enumerate(lines):
+                verdicts[index] = None if position in unfit else matches[position]
         return verdicts
 
-    def _of_cells(self, row: QuarantineLine, found: Sequence[str]) -> RowVerdict:
+    def _match_cells(self, row: QuarantineLine, cells: Sequence[str]) -> RowVerdict:
         """Return False if no cell of a row without its header can hold a value of the key."""
         names = [feature.name for feature in self._schema.features]
-        if not self._by_key or len(found) != len(names):
+        if not self._by_key or len(cells) != len(names):
             return None
         (key,) = self._features
-        fitted = fit_cells(key, pa.array(found, pa.string()))
-        if any(self._of_fitted([fitted], len(found))):
+        fitted = fit_cells(key, pa.array(cells, pa.string()))
+        if any(self._match_columns([fitted], len(cells))):
             return None
         # The first feature that does not fit quarantines a row: earlier ones fit.
         fits = row.feature in names and names.index(str(row.feature)) > names.index(key.name)
         return False if fits or not fitted.bad else None
 
-    def _of_payloads(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
+    def _match_payloads(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
         data = b"".join(row.content for row in rows)
         lengths = np.array([len(row.content) for row in rows], np.int64)
         starts = np.cumsum(lengths) - lengths
-        verdicts, lacking = self.of_records(data, starts, lengths)
-        for at, row in enumerate(rows):
-            if verdicts[at] is False and lacking[at] and self._has_unknown(row.content):
-                verdicts[at] = None
+        verdicts, lacking = self.match_records(data, starts, lengths)
+        for index, row in enumerate(rows):
+            if verdicts[index] is False and lacking[index] and self._has_unknown(row.content):
+                verdicts[index] = None
         return verdicts
 
     def _has_unknown(self, payload: bytes) -> bool:
-        met: set[tuple[bool, str]] = set()
+        keys: set[tuple[bool, str]] = set()
         span = (np.zeros(1, np.int64), np.array([len(payload)], np.int64))
         try:
-            kernel.decode(payload, *span, self._columns, met)
+            kernel.decode(payload, *span, self._columns, keys)
         except ShardlineError:
             return True
-        return not met <= self._known
+        return not keys <= self._known
 
-    def _of_unknown(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
+    def _match_unknown(self, rows: Sequence[QuarantineLine]) -> list[RowVerdict]:
         """Return True for rows that match as payloads; the others are unknown."""
-        return [verdict or None for verdict in self._of_payloads(rows)]
+        return [verdict or None for verdict in self._match_payloads(rows)]
 
-    def _of_fitted(self, fitted: Sequence[ConvertedColumn], count: int) -> list[RowVerdict]:
+    def _match_columns(self, fitted: Sequence[ConvertedColumn], count: int) -> list[RowVerdict]:
         columns = zip(self._features, fitted, strict=True)
-        made = kernel.encode([from_arrow(f.name, one.array) for f, one in columns], count)
-        return self.of_records(made.data, made.starts, made.lengths)[0]
+        arrays = [from_arrow(feature.name, column.array) for feature, column in columns]
+        payloads = kernel.encode(arrays, count)
+        return self.match_records(payloads.data, payloads.starts, payloads.lengths)[0]
 
 
-def _plain(feature: Feature) -> Feature:
+def _remove_text_type(feature: Feature) -> Feature:
     text = feature.kind == "bytes" and isinstance(feature.meaning, Text | Category)
     return replace(feature, meaning=None) if text else feature
 
 
-def _cells(content: bytes) -> list[str] | None:
+def _parse_cells(content: bytes) -> list[str] | None:
     try:
         return parse_cells(content.decode())
     except (CsvSyntaxError, UnicodeDecodeError):
@@ -325,8 +332,8 @@ def _is_typed(value: object) -> bool:
     return isinstance(value, str) and _TYPED.fullmatch(value) is not None
 
 
-def _spellings(feature: Feature, value: Any) -> Iterator[object]:  # noqa: ANN401 - as JSON has it
-    """Yield the values that a value of another form may stand for."""
+def _iter_spellings(feature: Feature, value: Any) -> Iterator[object]:  # noqa: ANN401 - as JSON has it
+    """Yield the possible values of a value in another form."""
     if value is None:
         return
     if feature.shape or feature.sequence or isinstance(value, list | dict):
@@ -338,7 +345,7 @@ def _spellings(feature: Feature, value: Any) -> Iterator[object]:  # noqa: ANN40
         if feature.kind == "bytes":
             yield from texts
         for text in texts if feature.kind != "bytes" else ():
-            yield from _numbers(text, whole=feature.kind == "int64")
+            yield from _iter_numbers(text, whole=feature.kind == "int64")
     elif feature.kind == "bytes" and not isinstance(value, bytes):
         yield from (json.dumps(value), str(value))
         if isinstance(value, float) and value.is_integer():
@@ -349,7 +356,7 @@ def _spellings(feature: Feature, value: Any) -> Iterator[object]:  # noqa: ANN40
         yield value
 
 
-def _numbers(text: str, *, whole: bool) -> Iterator[int | float]:
+def _iter_numbers(text: str, *, whole: bool) -> Iterator[int | float]:
     try:
         number = float(text)
         yield int(text) if text.strip().lstrip("+-").isdigit() else number

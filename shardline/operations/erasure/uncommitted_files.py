@@ -101,7 +101,9 @@ def _classify_quarantine(history: DatasetHistory, name: str, leaf: str) -> Uncom
 def _is_of_version(rest: Sequence[str]) -> bool:
     """Return True for a file in the folder of a version; none of them holds values."""
     if len(rest) == 2 and rest[0] == "log":
-        return rest[1] == HINT or any(n.fullmatch(rest[1]) for n in (ENTRY_NAME, CHECKPOINT_NAME))
+        return rest[1] == HINT or any(
+            name.fullmatch(rest[1]) for name in (ENTRY_NAME, CHECKPOINT_NAME)
+        )
     return list(rest) == [ARRIVALS]
 
 
@@ -158,10 +160,10 @@ def _search_file(
         return None
     with ExitStack() as stack:
         searches = [
-            stack.enter_context(closing(RowSearch(one.version.schema, view, condition)))
-            for one in history.versions.values()
-            if leftover.kind != "shard" or _get_owner(leftover) == one.version.log.version
-            for view in list_views(history, one, condition)
+            stack.enter_context(closing(RowSearch(version.version.schema, view, condition)))
+            for version in history.versions.values()
+            if leftover.kind != "shard" or _get_owner(leftover) == version.version.log.version
+            for view in list_views(history, version, condition)
         ]
         matches, is_whole = _search_records(
             StoredFile(history.store, leftover.name), searches, limits
@@ -186,7 +188,9 @@ def _search_records(
             for block in records.blocks():
                 rows = set[int]()
                 for search in searches:
-                    verdicts, lacking = search.of_records(block.data, block.starts, block.lengths)
+                    verdicts, lacking = search.match_records(
+                        block.data, block.starts, block.lengths
+                    )
                     rows |= {row for row, verdict in enumerate(verdicts) if verdict}
                     # An overlay lacks the features of its base, so its records may match.
                     is_whole = is_whole and None not in verdicts and not any(lacking)
