@@ -1,4 +1,4 @@
-"""Local paths that users give."""
+"""Validation of arguments."""
 
 from __future__ import annotations
 
