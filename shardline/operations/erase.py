@@ -190,7 +190,7 @@ def execute_erase_plan(
             erased.append(version)
             committed.append(format_entry_label(version.entry))
         lines = remove_lines(plan.history, plan.quarantine, run.parameters, uncertain=quarantine)
-    copies = [one for one in plan.residual_copies if not quarantine or one.kind != "quarantine"]
+    copies = [copy for copy in plan.residual_copies if not quarantine or copy.kind != "quarantine"]
     if erased:
         copies += _erase_late_commits(run, erased)
     checks = _check_versions(run, erased, unchecked) if check else {}
@@ -201,7 +201,9 @@ def _check_versions(
     run: _EraseRun, erased: Iterable[ErasedVersion], unchecked: Mapping[str, int]
 ) -> dict[str, CheckReport]:
     """Check the new snapshots, and those `unchecked` that a stopped erase left."""
-    new = {one.plan.version: one.snapshot for one in erased if one.snapshot is not None}
+    new = {
+        version.plan.version: version.snapshot for version in erased if version.snapshot is not None
+    }
     snapshots = {**unchecked, **new}
     reports = {}
     # An overlay needs the checks of its base.
@@ -260,7 +262,7 @@ class _EraseRun:
         for erasure in self.plan.versions:
             entry = self._commit(erasure)
             if entry is not None:
-                shards = tuple(self.written[one.shard.name] for one in erasure.shards)
+                shards = tuple(self.written[old.shard.name] for old in erasure.shards)
                 yield ErasedVersion(erasure, entry, shards)
 
     def _get_version(self, erasure: VersionErasure) -> StoredVersion:
@@ -268,7 +270,7 @@ class _EraseRun:
 
     def _write_shards(self, erasure: VersionErasure) -> None:
         version = self._get_version(erasure)
-        tasks = [self._make_task(version, one) for one in erasure.shards]
+        tasks = [self._make_task(version, shard_erasure) for shard_erasure in erasure.shards]
         receipts = make_fresh_shards(
             version, tasks, make_shard_without_rows, self.executor, self.progress
         )
@@ -331,8 +333,8 @@ class _EraseRun:
 
     def _commit(self, erasure: VersionErasure) -> Entry | None:
         version = self._get_version(erasure)
-        new = {one.shard.name: self.written[one.shard.name] for one in erasure.shards}
-        counts = {one.shard.name: len(one.rows) for one in erasure.shards}
+        new = {old.shard.name: self.written[old.shard.name] for old in erasure.shards}
+        counts = {old.shard.name: len(old.rows) for old in erasure.shards}
         live = [
             interval.shard for interval in version.state.shard_history.at(version.state.snapshot)
         ]
@@ -340,7 +342,7 @@ class _EraseRun:
         owners = self._list_base_owners(new.values())
         pin_inputs(version, owners)
         old = {shard.name: name for name, shard in new.items()}
-        bases = [old[one.shard.name] for one in added]
+        bases = [old[new_shard.shard.name] for new_shard in added]
         sources = {path for file in self.plan.quarantine for path in self._list_sources(file)}
         parameters = replace(
             self.parameters,

@@ -116,7 +116,7 @@ class ErasePlan:
     @property
     def unchecked(self) -> dict[str, int]:
         """The latest snapshots that an earlier erase made and that wait for checks, by version."""
-        states = {one.name: one.version.state for one in self.history.versions.values()}
+        states = {history.name: history.version.state for history in self.history.versions.values()}
         return {
             name: state.snapshot
             for name, state in states.items()
@@ -187,7 +187,10 @@ def plan_erase(
     versions = tuple(_plan_versions(history, rows, unreadable - known))
     files = tuple(search_quarantine(history, [condition], rows, known))
     unread = {
-        shard.name for one in versions for shard in one.older_shards if shard.name not in rows
+        shard.name
+        for version in versions
+        for shard in version.older_shards
+        if shard.name not in rows
     }
     copies = (
         *(copy for version in versions for copy in _list_held_snapshots(history, version)),
@@ -228,7 +231,7 @@ def plan_late_erase(plan: ErasePlan, condemned: Mapping[str, Collection[str]]) -
     return replace(
         plan,
         versions=tuple(_plan_versions(history, related.rows, set())),
-        residual_copies=tuple(one for one in copies if (one.kind, one.location) not in known),
+        residual_copies=tuple(copy for copy in copies if (copy.kind, copy.location) not in known),
         quarantine=(),
         history=history,
         rows=related.rows,
@@ -251,7 +254,7 @@ def _validate_condition(
     history: DatasetHistory, condition: Condition, *, is_searched: bool
 ) -> None:
     """Raise SchemaMismatchError for a condition that fits the records of no version."""
-    schemas = {one.name: one.version.schema for one in history.versions.values()}
+    schemas = {version.name: version.version.schema for version in history.versions.values()}
     for schema in schemas.values():
         if all(schema.find(name, sequence=False) is not None for name in condition.reads):
             condition.bind(schema).close()
@@ -294,7 +297,7 @@ def _plan_versions(
             and not version.is_condemned(name)
             and (name in rows or name in unreadable)
         )
-        condemned = {erasure.shard.name for erasure in rewritten} | {one.name for one in older}
+        condemned = {erasure.shard.name for erasure in rewritten} | {shard.name for shard in older}
         if condemned:
             yield VersionErasure(
                 version.name,

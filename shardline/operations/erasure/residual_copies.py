@@ -279,7 +279,11 @@ def list_descendant_copies(
         if not remaining:
             continue
         dataset = name.split("/")[0]
-        pins = (pin for one in history.versions.values() for pin in one.version.state.pins)
+        pins = (
+            pin
+            for version_history in history.versions.values()
+            for pin in version_history.version.state.pins
+        )
         is_pinned = any(parse_pin_holder(pin) == name for pin in pins)
         datasets = [dataset, own] if is_pinned else [dataset]
         derives = "derives" if len(remaining) == 1 else "derive"
@@ -314,10 +318,10 @@ def _list_tainted_shards(
     remains: RemainingRecords,
 ) -> set[str]:
     """Return the shards of an entry with records that derive from erased ones."""
-    added, own = [one.shard.name for one in entry.added], tainted[entry.label]
+    added, own = [new.shard.name for new in entry.added], tainted[entry.label]
     if entry.operation in {ERASE, "append"}:
         rewritten = zip(entry.added, entry.bases, strict=False)
-        shards = (one.shard for one, base in rewritten if base in own)
+        shards = (new.shard for new, base in rewritten if base in own)
         return {shard.name for shard in shards if remains.derive(entry.dataset, shard)}
     if not entry.inputs:
         return set(added) if own & set(entry.removed) else set()
