@@ -1,4 +1,4 @@
-"""Validation of arguments."""
+"""Local paths that users give."""
 
 from __future__ import annotations
 

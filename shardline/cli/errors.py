@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from shardline.hints import HintPart
+
 GIVEN_ROOT = "shardline.root"
 """Where a context keeps the root that was given as an option, for the commands in hints."""
 
@@ -151,6 +153,11 @@ def print_problem(error: ShardlineError) -> None:
 def print_warning(message: str, hint: Hint | None = None) -> None:
     """Print a warning on stderr, and what to do about it."""
     _print_lines("warning", message, hint)
+
+
+def print_hint(*parts: HintPart | Hint) -> None:
+    """Print what to do next on stdout: text and commands, as in `Hint.of`."""
+    click.echo(f"hint: {render_hint(Hint.of(*parts))}")
 
 
 def _print_lines(label: str, message: str, hint: Hint | None) -> None:

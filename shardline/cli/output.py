@@ -251,5 +251,5 @@ def _print_skipped_files(context: click.Context) -> None:
 
 
 def print_dry_run_notice() -> None:
-    """Print that a dry run changed nothing."""
-    click.echo("Nothing was changed. To execute the plan, leave out --dry-run")
+    """Print how to apply the plan of a dry run."""
+    click.echo("nothing was changed\nhint: to apply the plan, leave out `--dry-run`")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import render_command
+from shardline.cli.errors import print_hint
 from shardline.cli.progress import show_byte_progress
-from shardline.cli.references import render_next_command
+from shardline.hints import Command
 from shardline.text import escape_text, format_bytes, format_count, format_list
 
 if TYPE_CHECKING:
@@ -123,13 +123,12 @@ def print_check(check: SnapshotCheck) -> None:
         click.echo(f"{snapshot}: {count} checked ({size}), {len(failed)} failed{suffix}")
     else:
         click.echo(f"{snapshot}: nothing to check, {format_count(passed, 'shard')} passed before")
-        recheck = render_next_command("check", f"{snapshot}", "--recheck")
-        click.echo(f"To check all shards: {recheck}")
+        print_hint("to check all shards, run ", Command.of("check", f"{snapshot}", "--recheck"))
     if report.failed:
         click.echo(f"failed in the last run: {escape_text(format_list(report.failed))}")
     if report.missing:
         click.echo(f"missing results: {escape_text(format_list(report.missing))}")
-        click.echo("To record a result, call Version.attest where the check runs")
+        print_hint("to record a result, call `Version.attest` where the check runs")
     _print_publication(check)
 
 
@@ -150,8 +149,8 @@ def format_failures(report: ShardReport) -> Iterator[str]:
         yield f"… at least {format_count(len(report.violations), 'violation')}"
 
 
-def _get_recreate_command(check: SnapshotCheck) -> str:
-    """Return the command that recreates corrupt shards of the latest snapshot, or ''."""
+def _get_recreate_command(check: SnapshotCheck) -> Command | None:
+    """Return the command that recreates corrupt shards of the latest snapshot, if known."""
     from shardline.log.version import StoredVersion
     from shardline.provenance.commands import get_repair_command
 
@@ -163,9 +162,8 @@ def _get_recreate_command(check: SnapshotCheck) -> str:
         if report.problems and report.shard.name in names
     ]
     if not corrupt:
-        return ""
-    command = get_repair_command(StoredVersion(latest.store, latest.version), corrupt)
-    return render_command(command) if command else ""
+        return None
+    return get_repair_command(StoredVersion(latest.store, latest.version), corrupt)
 
 
 def _print_publication(check: SnapshotCheck) -> None:
@@ -177,7 +175,7 @@ def _print_publication(check: SnapshotCheck) -> None:
     elif not all(shard.ok for shard in report.shards):
         click.echo("rejected nothing: the failed shards passed before, or were rejected already")
         if command := _get_recreate_command(check):
-            click.echo(f"To recreate corrupt shards: {command}")
+            print_hint("to recreate the corrupt shards, run ", command)
     if snapshot.published:
         click.echo(f"{snapshot} is published")
     elif not snapshot.totals.shards:
@@ -185,7 +183,7 @@ def _print_publication(check: SnapshotCheck) -> None:
     else:
         click.echo(f"{snapshot} is {'rejected' if snapshot.rejected else 'not published'}")
         if snapshot.rejected and report.ok:
-            click.echo(f"To restore it: {render_next_command('restore', f'{snapshot}')}")
+            print_hint("to restore it, run ", Command.of("restore", f"{snapshot}"))
     if not snapshot.published or report.published != snapshot.number:
         published = f"{snapshot.version}@{report.published}" if report.published else "none"
         click.echo(f"latest published snapshot: {published}")
@@ -211,23 +209,23 @@ def print_next_steps(
     if plain:
         print_files_command(into.name)
         return
-    click.echo(f"To show records: {render_next_command('head', into.name)}")
+    print_hint("to show records, run ", Command.of("head", into.name))
     # To another version: the next extension would put the overlays back into this one.
-    rebuild = render_next_command("rebuild", into.name, "--into", f"{into.log.version}-plain")
-    click.echo(f"To write plain files: {rebuild}")
+    rebuild = Command.of("rebuild", into.name, "--into", f"{into.log.version}-plain")
+    print_hint("to write plain files, run ", rebuild)
 
 
 def print_unpublished(snapshot: StoredSnapshot) -> None:
     """Print that a snapshot is not published, and the command that shows the reason."""
-    status = render_next_command("status", snapshot.version)
-    click.echo(f"{snapshot} is not published. To see why: {status}")
+    click.echo(f"{snapshot} is not published")
+    print_hint("to see why, run ", Command.of("status", snapshot.version))
 
 
 def print_check_command(snapshot: str) -> None:
     """Print the command that checks and publishes a snapshot."""
-    click.echo(f"To check and publish: {render_next_command('check', snapshot)}")
+    print_hint("to check and publish it, run ", Command.of("check", snapshot))
 
 
 def print_files_command(version: str) -> None:
     """Print the command that lists the files to read."""
-    click.echo(f"To list the files: {render_next_command('files', version)}")
+    print_hint("to list its files, run ", Command.of("files", version))

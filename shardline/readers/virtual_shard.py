@@ -54,7 +54,7 @@ _BATCH_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class VirtualShard:
-    """Pairs of the plan at `name` in the store, with only their features in `keys`.
+    """Pairs of the plan at `name` in the store, with only their `wanted` features.
 
     `snapshot` is the label of the snapshot that is read.
     """

@@ -32,7 +32,7 @@ def test_command_names_the_other_format(tmp_path: Path, command: str) -> None:
     assert result.error["code"] == "not-tfrecord"
     assert result.error["format"] == "csv"
     assert result.error["hint"]["commands"][0][1] == "append"
-    assert "DAMAGED" not in result.err
+    assert "CORRUPT" not in result.err
     assert not (tmp_path / "out").exists()
 
 
@@ -45,7 +45,7 @@ def test_verify_names_the_other_format(tmp_path: Path) -> None:
     assert [file.get("format") for file in told.json["files"]] == ["csv", None, None]
     assert [file["ok"] for file in told.json["files"]] == [False, True, False]
     shown = shardline("verify", "a.csv", "good", "bad", cwd=tmp_path).out
-    assert shown.count("DAMAGED") == 1
+    assert shown.count("CORRUPT") == 1
     assert ", 1 not TFRecord" in shown
 
 

@@ -205,7 +205,7 @@ def test_a_damaged_entry_is_told_in_its_place_with_code_1(tmp_path: Path) -> Non
     damage(entry_file(tmp_path, 3))
     result = on(tmp_path, "log", NAME)
     assert result.code == 1
-    assert re.search(r"\n +3 +DAMAGED: ", result.out)
+    assert re.search(r"\n +3 +CORRUPT: ", result.out)
     assert result.commands == [["verify", NAME]]
     as_json = on(tmp_path, "log", NAME, "--json")
     assert (as_json.code, as_json.json["ok"]) == (1, False)

@@ -53,7 +53,7 @@ def test_a_damaged_base_is_told_as_one_with_what_to_do(tmp_path: Path) -> None:
     damage(tmp_path / "digits" / "shards" / first.base.name)
     result = on(tmp_path, "verify", "digits/v2@latest")
     assert result.code == 1
-    assert f"DAMAGED digits/shards/{first.base.name} (" in result.out
+    assert f"CORRUPT digits/shards/{first.base.name} (" in result.out
     assert "data-crc" in result.out
     assert result.shows("repair", "digits/v1")
     assert "check digits/v2" not in result.out
@@ -68,8 +68,8 @@ def test_a_feature_that_the_base_has_too_is_wrong_and_not_damaged(tmp_path: Path
     lay(base, "digits/v2", extended(NUMBERS, SCORE), bad)
     result = on(tmp_path, "verify", "digits/v2@latest")
     assert result.code == 1
-    assert "\nWRONG   digits/shards/v2." in result.out
-    assert all(words in result.out for words in ("record 1", "feature 'x'", "1 wrong"))
+    assert "\nINVALID digits/shards/v2." in result.out
+    assert all(words in result.out for words in ("record 1", "feature 'x'", "1 invalid"))
     assert "shardline repair" not in result.out
     checked = on(tmp_path, "check", "digits/v2", "--json")
     assert checked.code == 1

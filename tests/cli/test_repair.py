@@ -49,12 +49,12 @@ def test_a_shard_is_made_anew_of_its_source_and_nothing_is_lost(tmp_path: Path) 
     result = on(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
     assert (result.code, result.commands) == (0, [["repair", NAME]])
     lines = result.out.splitlines()
-    assert lines[0].startswith(f"DAMAGED digits/shards/{first.name}: ")
+    assert lines[0].startswith(f"CORRUPT  digits/shards/{first.name}: ")
     assert lines[1].endswith(" a.jsonl")
     result = on(tmp_path, "repair", NAME, cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
-    assert lines[0].startswith(f"MENDED  digits/shards/{first.name}: ")
+    assert lines[0].startswith(f"REPAIRED digits/shards/{first.name}: ")
     assert lines[1].endswith(" digits/v1@3")
     version.refresh()
     assert version.state.published == 3
@@ -88,10 +88,10 @@ def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
     result = on(tmp_path, "repair", NAME, "--dry-run", cwd=tmp_path)
     assert result.code == 0
     asked = result.out.splitlines()
-    assert asked[0].startswith(f"DAMAGED digits/shards/{first.name}: ")
+    assert asked[0].startswith(f"CORRUPT  digits/shards/{first.name}: ")
     assert all(words in asked[2] for words in ("9 records", "1 would"))
-    assert asked[3].startswith(f"DAMAGED digits/shards/{second.name}: ")
-    assert "11 records" in asked[-2]
+    assert asked[3].startswith(f"CORRUPT  digits/shards/{second.name}: ")
+    assert "11 records" in asked[-1]
     assert result.commands == [["repair", NAME, "--allow-data-loss"]]
     result = on(tmp_path, "repair", NAME, cwd=tmp_path)
     assert (result.code, result.out.splitlines()) == (1, asked)
@@ -102,10 +102,10 @@ def test_what_was_lost_is_told_with_code_1(tmp_path: Path) -> None:
     assert result.code == 1
     (kept,) = (tmp_path / "digits" / "quarantine").iterdir()
     lines = result.out.splitlines()
-    assert lines[0].startswith(f"MENDED  digits/shards/{first.name}: ")
+    assert lines[0].startswith(f"REPAIRED digits/shards/{first.name}: ")
     assert all(words in lines[2] for words in ("digits/v1@3", "1 record lost"))
     assert lines[3].endswith(f" {kept}")
-    assert lines[4].startswith(f"LOST    digits/shards/{second.name}: ")
+    assert lines[4].startswith(f"LOST     digits/shards/{second.name}: ")
     assert all(words in lines[6] for words in ("digits/v1@4", "10 records lost"))
     assert numbers_of(version, "published") == list(range(1, 10))
     log = squeezed(on(tmp_path, "log", NAME).out)

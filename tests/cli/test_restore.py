@@ -83,7 +83,7 @@ def test_what_is_the_newest_already_is_left_alone(tmp_path: Path) -> None:
     landed(tmp_path, "one")
     for snapshot in ("1", "latest", "published"):
         result = on(tmp_path, "restore", f"{NAME}@{snapshot}")
-        assert (result.code, "nothing to do" in result.out) == (0, True)
+        assert (result.code, "nothing to restore" in result.out) == (0, True)
     told = on(tmp_path, "restore", f"{NAME}@1", "--json").json
     assert (told["ok"], told["snapshot"], told["entry"]) == (True, None, None)
     assert Version(tmp_path, NAME).latest().number == 1

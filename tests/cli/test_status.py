@@ -231,8 +231,8 @@ def test_the_root_may_be_an_object_store(s3_root: str) -> None:
 
 def test_a_root_that_is_a_dataset_itself_is_told_from_an_empty_one(tmp_path: Path) -> None:
     landed(tmp_path, "one")
-    assert "folder above" in on(tmp_path / "digits", "status").out
-    assert "above" not in on(tmp_path / "nothing", "status").out
+    assert "parent folder" in on(tmp_path / "digits", "status").out
+    assert "parent folder" not in on(tmp_path / "nothing", "status").out
 
 
 def test_each_failed_check_is_told_with_its_own_reason_whichever_failed_last(

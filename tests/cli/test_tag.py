@@ -23,14 +23,14 @@ def test_a_tag_is_set_moved_and_deleted(tmp_path: Path) -> None:
     assert "digits/v1@1" in on(tmp_path, "tag", f"{NAME}@1", "train-1").out
     assert tags(tmp_path) == {"train-1": 1}
     moved = on(tmp_path, "tag", NAME, "train-1")
-    assert all(words in moved.out for words in ("digits/v1@2", "snapshot 1"))
+    assert all(words in moved.out for words in ("digits/v1@2", "before: 1"))
     number = Version(tmp_path, NAME).state.number
     assert on(tmp_path, "tag", f"{NAME}@2", "train-1").code == 0
     assert tags(tmp_path) == {"train-1": 2}
     assert Version(tmp_path, NAME).state.number == number
     deleted = on(tmp_path, "tag", NAME, "--delete", "train-1")
     assert deleted.code == 0
-    assert "snapshot 2" in deleted.out
+    assert "digits/v1@2" in deleted.out
     assert tags(tmp_path) == {}
 
 
@@ -40,7 +40,7 @@ def test_the_tags_are_listed(tmp_path: Path) -> None:
     version.tag("train-1", 1)
     version.tag("best", 2)
     lines = [line.split() for line in narrow(tmp_path, "tag", NAME).out.splitlines()]
-    assert lines[0] == ["tag", "snapshot", "made", "(UTC)", "records", "bytes", "published"]
+    assert lines[0] == ["tag", "snapshot", "created", "(UTC)", "records", "bytes", "published"]
     assert lines[2][:2] == ["best", "2"]
     assert lines[3][:2] == ["train-1", "1"]
     assert lines[3][-4:] == ["3", str(version.snapshot(1).bytes), "bytes", "yes"]

@@ -87,15 +87,15 @@ def test_pins_that_nothing_needs_are_told_with_when_what_they_held_goes(tmp_path
     at_once = ("vacuum", "digits", "--retention", "0")
     (pin,) = on(tmp_path, *at_once, "--json").json["released_pins"]
     assert pin.startswith("digits/v1: digits/v2")
-    assert "1 pin" in on(tmp_path, *at_once).out
+    assert "1 unused pin" in on(tmp_path, *at_once).out
     later = on(tmp_path, "vacuum", "digits", "--retention", "1h").out
-    assert all(words in later for words in ("1 pin", "for 1h"))
+    assert all(words in later for words in ("1 unused pin", "for 1h"))
     later_done = on(tmp_path, "vacuum", "digits", "--delete", "--retention", "1h")
     assert later_done.commands[-1] == ["vacuum", "digits", "--delete", "--retention", "1h"]
     assert file_of(tmp_path, "two").exists()
     Version(tmp_path, NAME).pin("digits/v2 on 2", 2)
     done = on(tmp_path, *at_once, "--delete")
-    assert "1 pin" in done.out
+    assert "1 unused pin" in done.out
     assert "for 1h" not in done.out
     assert not file_of(tmp_path, "two").exists()
 
@@ -139,7 +139,7 @@ def test_many_files_are_counted_and_all_shows_them(tmp_path: Path) -> None:
     short = on(tmp_path, "vacuum", "digits", "--retention", "0").out
     assert short.count(".tfrecord") == 20
     assert "10 more" in short
-    assert "30 files, " in short
+    assert "30 files (" in short
     assert (
         on(tmp_path, "vacuum", "digits", "--retention", "0", "--all").out.count(".tfrecord") == 30
     )

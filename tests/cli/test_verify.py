@@ -117,9 +117,9 @@ def test_people_are_told_the_same_in_words(tmp_path: Path) -> None:
     lines = result.out.splitlines()
     assert lines[0].split()[:4] == ["ok", "good:", "3", "records,"]
     assert lines[0].endswith("gzip")
-    assert lines[1].startswith("DAMAGED bad")
+    assert lines[1].startswith("CORRUPT bad")
     assert lines[2].split()[:6] == ["trailing-bytes", "at", "record", "3,", "offset", "84:"]
-    assert "1 damaged" in lines[3]
+    assert "1 corrupt" in lines[3]
     assert result.commands == [["salvage", "bad", "-o", "OUT"]]
 
 
@@ -195,8 +195,8 @@ def test_each_damaged_shard_is_told_and_nothing_written(tmp_path: Path) -> None:
     result = on(tmp_path, "verify", NAME)
     assert result.code == 1
     for label in ("one", "two"):
-        assert f"DAMAGED digits/shards/{shard_name(label)}\n" in result.out
-    assert all(words in result.out for words in ("record 0", "3 shards", "2 damaged"))
+        assert f"CORRUPT digits/shards/{shard_name(label)}\n" in result.out
+    assert all(words in result.out for words in ("record 0", "3 shards", "2 corrupt"))
     assert result.commands == [["check", "digits/v1@3", "--recheck"], ["repair", NAME]]
     assert Version(tmp_path, NAME).state.number == 7
     newest = on(tmp_path, "verify", NAME, "--json").json["versions"][0]
@@ -214,8 +214,8 @@ def test_what_went_to_vacuum_is_not_taken_for_damage(tmp_path: Path) -> None:
         result = on(tmp_path, "verify", f"{NAME}@2", *arguments)
         assert result.code == 1
         assert "entry 7" in result.out
-        assert f"GONE    digits/shards/{shard_name('two')}" in result.out
-        assert all(words in result.out for words in ("0 damaged", "1 gone", "digits/v1@2"))
+        assert f"DELETED digits/shards/{shard_name('two')}" in result.out
+        assert all(words in result.out for words in ("0 corrupt", "1 deleted", "digits/v1@2"))
         assert result.commands == []
     told = on(tmp_path, "verify", f"{NAME}@2", "--json").json["versions"][0]
     assert (told["ok"], told["vacuumed"]) == (False, [shard_name("two")])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import render_hint
+from shardline.cli.errors import print_hint, render_hint
 from shardline.cli.options import (
     Share,
     Size,
@@ -25,7 +25,7 @@ from shardline.cli.output import (
     print_json,
 )
 from shardline.cli.progress import open_progress_executor
-from shardline.cli.references import open_root, parse_version, render_next_command
+from shardline.cli.references import open_root, parse_version
 from shardline.cli.schema_file import read_schema
 from shardline.cli.snapshot_check import (
     check_new_snapshot,
@@ -37,6 +37,7 @@ from shardline.cli.snapshot_check import (
 )
 from shardline.cli.source_arguments import find_sources, format_option
 from shardline.errors import ChangedSourceError
+from shardline.hints import Command
 from shardline.text import escape_text, format_bytes, format_count, format_rate
 
 if TYPE_CHECKING:
@@ -188,10 +189,10 @@ def _print_skipped(report: AppendReport) -> None:
     )
     retryable = [skipped.source for skipped in report.skipped if skipped.can_retry]
     if retryable:
-        command = render_next_command(
-            "append", report.version, format_source(retryable[0]), "--retry-rejected"
+        print_hint(
+            "to retry, run ",
+            Command.of("append", report.version, format_source(retryable[0]), "--retry-rejected"),
         )
-        click.echo(f"To retry: {command}")
 
 
 def _print_lines(lines: Iterable[str], total: int | None = None) -> None:

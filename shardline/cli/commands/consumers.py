@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.errors import UsageError
+from shardline.cli.errors import UsageError, print_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import Table, print_json
 from shardline.cli.references import (
@@ -16,7 +16,6 @@ from shardline.cli.references import (
     open_version,
     parse_reference,
     raise_not_found,
-    render_next_command,
 )
 from shardline.hints import Command, Hint
 from shardline.text import escape_text, format_count, format_time
@@ -159,9 +158,9 @@ def _print_consumers(store: Store, name: str | None, *, everyone: bool, as_json:
         print_json({"ok": True, "consumers": [consumer.to_dict() for consumer in consumers]})
         return
     if not consumers:
-        example = render_next_command("consumers", "NAME/VERSION", "--register", "CONSUMER")
         click.echo("no consumers")
-        click.echo(f"To register a consumer: {example}")
+        example = Command.of("consumers", "NAME/VERSION", "--register", "CONSUMER")
+        print_hint("to register a consumer, run ", example)
         return
     headings = ["version", "snapshot", "consumer", "run", "commit"]
     headings += ["since (UTC)", "released (UTC)"] if everyone else []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import UsageError, raise_as_usage_error
+from shardline.cli.errors import UsageError, print_hint, raise_as_usage_error
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -29,6 +29,7 @@ from shardline.cli.output_file import validate_output_file, validate_outside_roo
 from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import is_reference, open_root, raise_not_found, render_next_command
 from shardline.cli.snapshot_check import get_snapshot_check, print_check, serialize_check
+from shardline.hints import Command
 from shardline.text import escape_text, format_bytes, format_count, format_list
 
 if TYPE_CHECKING:
@@ -222,13 +223,13 @@ def _print_report(report: EraseReport, checks: Sequence[SnapshotCheck], seconds:
     for check in checks:
         print_check(check)
     dataset = report.plan.dataset
-    vacuum = render_next_command(*get_vacuum_command(dataset))
-    proof = render_next_command("erase", dataset, "--proof", "proof.md")
+    vacuum = Command.of(*get_vacuum_command(dataset))
+    proof = Command.of("erase", dataset, "--proof", "proof.md")
     if report.open_copies:
         click.echo(f"Incomplete: {_format_kinds(report.open_copies)} above may have such records")
     if report.versions:
-        click.echo(f"To delete the old files when they are no longer read: {vacuum}")
-        click.echo(f"To prove the removal: {proof}")
+        print_hint("to delete the old files when they are no longer read, run ", vacuum)
+        print_hint("to prove the removal, run ", proof)
 
 
 def _format_version_report(erased: ErasedVersion) -> str:
@@ -263,8 +264,8 @@ def _print_proof(proof: ErasureProof, request: str | None) -> None:
         f"{len(proof.shards):,} not deleted yet"
     )
     if proof.shards:
-        vacuum = render_next_command(*get_vacuum_command(proof.dataset))
-        click.echo(f"To delete unreferenced files and list the others: {vacuum}")
+        vacuum = Command.of(*get_vacuum_command(proof.dataset))
+        print_hint("to delete unreferenced files and list the others, run ", vacuum)
     if proof.remaining:
         click.echo("Copies of such records, certain or possible:")
         _print_residual_copies(proof.remaining)
@@ -464,7 +465,7 @@ def erase(
         has_copies = any(copy.is_open for copy in plan.residual_copies) and not dry_run
         raise SystemExit(1 if has_copies else 0)
     if not yes and not only_checks and not _confirm():
-        click.echo("Nothing was changed.")
+        click.echo("nothing was changed")
         raise SystemExit(0)
     options = {"request": request, "quarantine": quarantine, "check": not no_check}
     report, seconds = _execute_plan(plan, file_limits, workers, options)

@@ -76,44 +76,44 @@ def head(
     """
     from shardline.operations.preview import preview
 
-    within = limits(max_record, max_decompressed)
+    read_limits = limits(max_record, max_decompressed)
     paths, references = split_files_and_versions([argument], root)
     if len(paths) > 1:
         raise UsageError(
             f"{argument}: expected a single file, got {len(paths)}", code="too-many-files"
         )
     if paths:
-        shown = str(paths[0])
-        records = preview(paths[0], count=count, skip=skip, limits=within)
+        label = str(paths[0])
+        records = preview(paths[0], count=count, skip=skip, limits=read_limits)
     else:
         version = open_version(open_root(root), references[0])
         snapshot = find_snapshot(version, references[0])
-        shown = str(snapshot)
-        records = _read_snapshot(snapshot, count, skip, within)
-    empty = True
+        label = str(snapshot)
+        records = _read_snapshot(snapshot, count, skip, read_limits)
+    is_empty = True
     for record in records:
         click.echo(json.dumps(record.to_dict()) if as_json else _format_record(record))
-        empty = False
-    if empty and count and not as_json:
-        behind = f" behind the first {skip:,}" if skip else ""
-        click.echo(f"{escape_text(shown)}: no records{behind}")
+        is_empty = False
+    if is_empty and count and not as_json:
+        after = f" after the first {skip:,}" if skip else ""
+        click.echo(f"{escape_text(label)}: no records{after}")
 
 
 def _read_snapshot(
     snapshot: StoredSnapshot, count: int, skip: int, limits: Limits
 ) -> Iterator[PreviewRecord]:
-    """Records of a snapshot, numbered throughout; shards before the first are not read."""
+    """Yield records with their numbers in the snapshot. Shards before the first are not read."""
     from shardline.readers.records import list_records
 
     first = 0
-    for one in list_records(snapshot):
-        inside = max(skip - first, 0)
-        left = min(count, one.shard.records - inside)
-        if left > 0:
-            for record in _read_shard(one, left, inside, limits):
+    for records in list_records(snapshot):
+        shard_skip = max(skip - first, 0)
+        shard_count = min(count, records.shard.records - shard_skip)
+        if shard_count > 0:
+            for record in _read_shard(records, shard_count, shard_skip, limits):
                 yield replace(record, number=first + record.number)
-            count -= left
-        first += one.shard.records
+            count -= shard_count
+        first += records.shard.records
 
 
 def _read_shard(records: Records, count: int, skip: int, limits: Limits) -> Iterator[PreviewRecord]:
@@ -132,8 +132,8 @@ def _read_shard(records: Records, count: int, skip: int, limits: Limits) -> Iter
         except ObjectNotFoundError:
             raise records.missing() from None
         return
-    for picked in records.pick(np.arange(skip, skip + count), limits=limits):
-        for number, payload in zip(picked.numbers.tolist(), picked.payloads(), strict=True):
+    for batch in records.pick(np.arange(skip, skip + count), limits=limits):
+        for number, payload in zip(batch.numbers.tolist(), batch.payloads(), strict=True):
             yield make_preview_record(number, bytes(payload))
 
 
@@ -145,25 +145,26 @@ def _format_record(record: PreviewRecord) -> str:
     feature_lists = list((record.feature_lists or {}).items())
     width = max((len(escape_text(name)) for name, _ in features + feature_lists), default=0)
     lines += [
-        f"  {escape_text(name):{width}}  {_get_kind(one):9} {_format_feature(one)}"
-        for name, one in features
+        f"  {escape_text(name):{width}}  {_get_kind(feature):9} {_format_feature(feature)}"
+        for name, feature in features
     ]
-    for name, one in feature_lists:
-        steps = format_count(one["steps"], "step")
-        shown = " | ".join(_format_values(one["kind"], values) for values in one["values"])
-        more = " | …" if one["steps"] > len(one["values"]) else ""
-        kind = one["kind"] or "empty"
-        lines.append(f"  {escape_text(name):{width}}  {kind:9} {steps}: {shown}{more}")
+    for name, feature in feature_lists:
+        count = format_count(feature["steps"], "step")
+        steps = [_format_values(feature["kind"], values) for values in feature["values"]]
+        steps += ["…"] if feature["steps"] > len(steps) else []
+        kind = feature["kind"] or "empty"
+        lines.append(f"  {escape_text(name):{width}}  {kind:9} {count}: {' | '.join(steps)}")
     return "\n".join(lines)
 
 
-def _get_kind(one: dict[str, Any]) -> str:
-    return str(one["kind"]) if one["length"] == 1 else f"{one['kind']}[{one['length']}]"
+def _get_kind(feature: dict[str, Any]) -> str:
+    kind, length = feature["kind"], feature["length"]
+    return str(kind) if length == 1 else f"{kind}[{length}]"
 
 
-def _format_feature(one: dict[str, Any]) -> str:
-    more = " …" if one["length"] > len(one["values"]) else ""
-    return _format_values(one["kind"], one["values"]) + more
+def _format_feature(feature: dict[str, Any]) -> str:
+    more = " …" if feature["length"] > len(feature["values"]) else ""
+    return _format_values(feature["kind"], feature["values"]) + more
 
 
 def _format_values(kind: str, values: list[Any]) -> str:

@@ -33,7 +33,7 @@ Examples:
   shardline head train.tfrecord --skip 5000000 -n 1
 \b
 In Python:
-  with shardline.files.IndexedFile("train.tfrecord") as file:
+  with shardline.IndexedFile("train.tfrecord") as file:
       payload = file[5_000_000]""",
 )
 @files_argument
@@ -59,32 +59,32 @@ def index(
     from shardline.tfrecord import index_path, write_index
 
     paths = expand_patterns(files)
-    asked = limits(max_record, max_decompressed)
+    read_limits = limits(max_record, max_decompressed)
 
     with show_file_progress("indexing", paths) as progress:
 
-        def index_one(path: Path) -> int | CorruptFileError:
+        def index_file(path: Path) -> int | CorruptFileError:
             try:
-                return write_index(path, limits=asked, progress=partial(progress, path))
+                return write_index(path, limits=read_limits, progress=partial(progress, path))
             except CorruptFileError as error:
                 return error
 
-        outcomes = list(run_tasks(index_one, paths, workers=workers))
-    damaged = [outcome for outcome in outcomes if isinstance(outcome, CorruptFileError)]
+        outcomes = list(run_tasks(index_file, paths, workers=workers))
+    errors = [outcome for outcome in outcomes if isinstance(outcome, CorruptFileError)]
     if as_json:
-        told = [
+        rows = [
             {"file": str(path), "index": None, "records": None, "error": str(outcome)}
             if isinstance(outcome, CorruptFileError)
             else {"file": str(path), "index": str(index_path(path)), "records": outcome}
             for path, outcome in zip(paths, outcomes, strict=True)
         ]
-        click.echo(json.dumps(add_skipped_files({"ok": not damaged, "files": told})))
+        click.echo(json.dumps(add_skipped_files({"ok": not errors, "files": rows})))
     else:
         for path, outcome in zip(paths, outcomes, strict=True):
             if not isinstance(outcome, CorruptFileError):
                 click.echo(
                     f"{escape_text(str(index_path(path)))}: {format_count(outcome, 'record')}"
                 )
-    for error in damaged:
+    for error in errors:
         print_problem(error)
-    raise SystemExit(1 if damaged else 0)
+    raise SystemExit(1 if errors else 0)

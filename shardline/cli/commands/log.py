@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardline.cli.errors import print_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.output import Table, get_output_width, serialize_entry
-from shardline.cli.references import open_root, parse_version, raise_not_found, render_next_command
+from shardline.cli.references import open_root, parse_version, raise_not_found
+from shardline.hints import Command
 from shardline.text import escape_text, format_count, format_time
 
 if TYPE_CHECKING:
@@ -56,30 +58,30 @@ def log(version: str, *, count: int, every: bool, root: str | None, as_json: boo
     )
     if not entries:
         raise_not_found(store, reference.version)
-    damaged = any(isinstance(entry, LogProblem) for entry in entries)
+    ok = not any(isinstance(entry, LogProblem) for entry in entries)
     if as_json:
-        told = [serialize_entry(entry) for entry in entries]
-        click.echo(json.dumps({"ok": not damaged, "version": reference.version, "entries": told}))
+        rows = [serialize_entry(entry) for entry in entries]
+        click.echo(json.dumps({"ok": ok, "version": reference.version, "entries": rows}))
     else:
         _print_entries(reference.version, entries)
-    raise SystemExit(1 if damaged else 0)
+    raise SystemExit(0 if ok else 1)
 
 
 def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
     from shardline.operations.verify_log import LogProblem
     from shardline.provenance.entry_text import format_commit_info, format_entry
 
-    sound = [entry for entry in entries if not isinstance(entry, LogProblem)]
-    makers = {format_commit_info(entry.commit_info) for entry in sound}
-    roomy = (get_output_width() or _WIDE_COLUMNS) >= _WIDE_COLUMNS
-    headings = ["entry", "time (UTC)", *["operation"] * roomy, "snapshot", "published"]
-    headings += ["what happened", *["by"] * (len(makers) > 1)]
-    table = Table(*headings, right=("entry", "snapshot", "published"), wide="what happened")
+    valid = [entry for entry in entries if not isinstance(entry, LogProblem)]
+    writers = {format_commit_info(entry.commit_info) for entry in valid}
+    is_wide = (get_output_width() or _WIDE_COLUMNS) >= _WIDE_COLUMNS
+    headings = ["entry", "time (UTC)", *["operation"] * is_wide, "snapshot", "published"]
+    headings += ["changes", *["by"] * (len(writers) > 1)]
+    table = Table(*headings, right=("entry", "snapshot", "published"), wide="changes")
     for entry in entries:
         if isinstance(entry, LogProblem):
             row = {
                 "entry": f"{entry.entry}",
-                "what happened": f"DAMAGED: {escape_text(entry.detail)}",
+                "changes": f"CORRUPT: {escape_text(entry.detail)}",
             }
         else:
             row = {
@@ -88,20 +90,17 @@ def _print_entries(version: str, entries: list[Entry | LogProblem]) -> None:
                 "operation": escape_text(entry.operation),
                 "snapshot": f"{entry.snapshot or '-'}",
                 "published": f"{entry.published or '-'}",
-                "what happened": format_entry(entry, with_operation=not roomy),
+                "changes": format_entry(entry, with_operation=not is_wide),
                 "by": format_commit_info(entry.commit_info),
             }
         table.add_row(*(row.get(heading, "") for heading in headings))
     table.print()
     last = entries[-1].entry if isinstance(entries[-1], LogProblem) else entries[-1].number
-    by = f"all by {makers.pop()}" if len(makers) == 1 else ""
-    older = (
-        f"{format_count(last - 1, 'older entry', 'older entries')}: --all shows them"
-        if last > 1
-        else ""
-    )
-    damaged = len(entries) - len(sound)
-    advice = f"see {render_next_command('verify', version)}" if damaged else ""
-    closing = "; ".join(filter(None, (by, older, advice)))
-    if closing:
-        click.echo(f"\n{version}: {closing}")
+    remarks = [f"all by {writers.pop()}"] if len(writers) == 1 else []
+    if last > 1:
+        older = format_count(last - 1, "older entry", "older entries")
+        remarks.append(f"{older} (--all lists all)")
+    if remarks:
+        click.echo(f"\n{version}: {', '.join(remarks)}")
+    if len(valid) < len(entries):
+        print_hint("to list all problems of the log, run ", Command.of("verify", version))

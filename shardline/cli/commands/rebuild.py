@@ -1,4 +1,4 @@
-"""`shardline rebuild` of loose files."""
+"""`shardline rebuild`."""
 
 from __future__ import annotations
 
@@ -39,9 +39,14 @@ from shardline.cli.references import (
     open_target_version,
     open_version,
     parse_reference,
-    render_next_command,
 )
-from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_derived
+from shardline.cli.snapshot_check import (
+    check_snapshot,
+    print_check,
+    print_check_command,
+    print_files_command,
+    serialize_derived,
+)
 from shardline.hints import Command, Hint
 from shardline.text import escape_text, format_bytes, format_count, format_rate
 
@@ -65,7 +70,7 @@ def rebuild_standalone_files(
     allow_mixed: bool,
     as_json: bool,
 ) -> None:
-    """Copy the records of files into one, or into several in a new folder, and tell of it."""
+    """Copy the records of files to one file, or to several in a new folder."""
     from shardline.execution.executor import CancellationToken
     from shardline.operations.rebuild_files import rebuild_files
 
@@ -90,7 +95,7 @@ def rebuild_standalone_files(
             hint="name a file or add `--target-size`",
             path=output,
         )
-    began = time.perf_counter()
+    start = time.perf_counter()
     cancellation = CancellationToken()
     with show_file_progress("rebuilding", paths) as progress:
         run = partial(
@@ -105,9 +110,9 @@ def rebuild_standalone_files(
             progress=make_cancellable(progress, cancellation),
         )
         report = run_in_thread(run, cancellation)
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - start
     if as_json:
-        told = {
+        payload = {
             "ok": True,
             "output": str(output),
             "files": [str(file) for file in report.files],
@@ -117,13 +122,13 @@ def rebuild_standalone_files(
             "compression": report.compression.value,
             "seconds": round(seconds, 6),
         }
-        click.echo(json.dumps(add_skipped_files(told)))
+        click.echo(json.dumps(add_skipped_files(payload)))
         return
-    packed = "" if report.compression.value == "none" else f", {report.compression.value}"
-    into = "" if target_size is None else f"{format_count(len(report.files), 'file')} in "
+    compressed = "" if report.compression.value == "none" else f", {report.compression.value}"
+    into = "" if target_size is None else f" into {format_count(len(report.files), 'file')}"
     click.echo(
-        f"{format_count(len(paths), 'file')} rebuilt into {into}{escape_text(str(output))}: "
-        f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)}{packed}"
+        f"{escape_text(str(output))}: rebuilt {format_count(len(paths), 'file')}{into} "
+        f"({format_count(report.records, 'record')}, {format_bytes(report.bytes)}{compressed})"
     )
     click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
 
@@ -198,7 +203,7 @@ def rebuild(
     """
     from shardline.operations.rebuild import rebuild as run
 
-    within = limits(max_record, max_decompressed)
+    read_limits = limits(max_record, max_decompressed)
     if output is not None:
         if into is not None or no_check:
             raise UsageError(
@@ -211,26 +216,26 @@ def rebuild(
             output,
             target_size,
             compression,
-            within,
+            read_limits,
             overwrite=overwrite,
             allow_mixed=allow_mixed,
             as_json=as_json,
         )
         return
-    wanted = _parse_version(arguments)
+    source = _parse_version(arguments)
     if overwrite or allow_mixed:
-        given = "--overwrite" if overwrite else "--allow-mixed"
+        option = "--overwrite" if overwrite else "--allow-mixed"
         raise UsageError(
-            f"{given} applies to files only",
+            f"{option} applies to files only",
             code="option-not-applicable",
             hint="leave it out: a version is never overwritten, and has records of one kind",
         )
-    version = open_version(open_root(root), wanted)
-    snapshot = find_snapshot(version, wanted)
+    version = open_version(open_root(root), source)
+    snapshot = find_snapshot(version, source)
     target = open_target_version(version, into, "leave out `--into`") if into else None
     if target is None:
         _validate_snapshot(version, snapshot)
-    began = time.perf_counter()
+    start = time.perf_counter()
     with raise_as_usage_error(), open_progress_executor(workers) as executor:
         report = run(
             version,
@@ -238,28 +243,28 @@ def rebuild(
             into=target,
             target_bytes=target_size,
             compression=compression,
-            limits=within,
+            limits=read_limits,
             executor=executor,
         )
-    seconds = time.perf_counter() - began
-    changed = target or version
+    seconds = time.perf_counter() - start
+    output_version = target or version
     if not as_json:
         _print_report(report, seconds)
-    checked = None
+    check = None
     if report.snapshot is not None and not no_check:
-        checked = check_snapshot(changed, report.snapshot, limits=within, workers=workers)
+        check = check_snapshot(output_version, report.snapshot, limits=read_limits, workers=workers)
     if as_json:
-        click.echo(json.dumps(serialize_derived(report, changed, checked, seconds)))
+        click.echo(json.dumps(serialize_derived(report, output_version, check, seconds)))
     else:
-        _print_check(report, checked)
-    raise SystemExit(0 if checked is None or checked.ok else 1)
+        _print_check(report, check)
+    raise SystemExit(0 if check is None or check.ok else 1)
 
 
 def _parse_version(arguments: tuple[str, ...]) -> Reference:
-    """The version to rebuild; a usage error where files are meant."""
+    """Parse the version to rebuild. Raises UsageError for files."""
     first = arguments[0]
-    file = not is_reference(first) and (Path(first).exists() or glob.has_magic(first))
-    if len(arguments) > 1 or file:
+    is_file = not is_reference(first) and (Path(first).exists() or glob.has_magic(first))
+    if len(arguments) > 1 or is_file:
         raise UsageError(
             "no output given",
             code="missing-option",
@@ -269,11 +274,11 @@ def _parse_version(arguments: tuple[str, ...]) -> Reference:
 
 
 def _validate_snapshot(version: StoredVersion, snapshot: StoredSnapshot) -> None:
-    """Refuse to rebuild in place what the newest snapshot no longer holds."""
-    newest = version.latest()
-    if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in newest.shards}:
+    """Raise UsageError if the latest snapshot lacks shards of the rebuilt one."""
+    latest = version.latest()
+    if not {shard.name for shard in snapshot.shards} <= {shard.name for shard in latest.shards}:
         raise UsageError(
-            f"{newest} no longer contains all of {snapshot}",
+            f"{latest} no longer contains all of {snapshot}",
             code="stale-snapshot",
             hint=Hint.of(
                 "run ", Command.of("rebuild", f"{version.name}@latest"), " or add `--into VERSION`"
@@ -288,26 +293,25 @@ def _print_report(report: RebuildReport, seconds: float) -> None:
     if report.created:
         click.echo(f"created {report.version}, with the schema of {source.version}")
     if report.entry is None:
-        same = "its shards are" if report.version == source.version else f"{report.version} is"
-        click.echo(f"{source}: nothing to do, {same} as asked already")
+        target = "" if report.version == source.version else f"{report.version} "
+        click.echo(f"{source}: nothing to rebuild, {target}up to date")
         return
-    made = f"{report.version}@{report.snapshot}"
+    snapshot = f"{report.version}@{report.snapshot}"
     if not report.written:
-        click.echo(f"{made}: follows {source}, and nothing had to be copied")
+        click.echo(f"{snapshot}: updated from {source}, all shards reused")
         return
     click.echo(
-        f"{made}: {format_count(report.read_shards, 'shard')} of {source} rebuilt into "
-        f"{len(report.written):,}, "
-        f"{format_count(report.records, 'record')}, {format_bytes(report.bytes)}"
+        f"{snapshot}: rebuilt {format_count(report.read_shards, 'shard')} of {source} into "
+        f"{len(report.written):,} "
+        f"({format_count(report.records, 'record')}, {format_bytes(report.bytes)})"
     )
     click.echo(f"  {format_rate(report.records, report.bytes, seconds)}")
 
 
-def _print_check(report: RebuildReport, checked: SnapshotCheck | None) -> None:
-    if checked is not None:
-        print_check(checked)
-        if checked.snapshot.published:
-            click.echo(f"To read it: {render_next_command('files', report.version)}")
+def _print_check(report: RebuildReport, check: SnapshotCheck | None) -> None:
+    if check is not None:
+        print_check(check)
+        if check.snapshot.published:
+            print_files_command(report.version)
     elif report.snapshot is not None:
-        made = f"{report.version}@{report.snapshot}"
-        click.echo(f"To check it, and so publish it: {render_next_command('check', made)}")
+        print_check_command(f"{report.version}@{report.snapshot}")

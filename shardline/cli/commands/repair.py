@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import UsageError, render_command
+from shardline.cli.errors import UsageError, print_hint, render_command
 from shardline.cli.options import (
     json_option,
     limit_options,
@@ -24,14 +24,19 @@ from shardline.cli.references import (
     open_root,
     open_version,
     parse_version,
-    render_next_command,
 )
-from shardline.cli.snapshot_check import check_snapshot, print_check, serialize_check
+from shardline.cli.snapshot_check import (
+    check_snapshot,
+    print_check,
+    print_check_command,
+    serialize_check,
+)
 from shardline.hints import Command, Hint
 from shardline.text import escape_text, format_count, format_list
 
 if TYPE_CHECKING:
-    from shardline.cli.snapshot_check import SnapshotCheck
+    from collections.abc import Iterator
+
     from shardline.log.model import Source
     from shardline.log.snapshot import StoredSnapshot
     from shardline.log.version import StoredVersion
@@ -96,126 +101,115 @@ def repair(
     """
     from shardline.operations.repair import repair as run
 
-    wanted = parse_version(version)
-    within = limits(max_record, max_decompressed)
-    opened = open_version(open_root(root), wanted)
-    newest = find_snapshot(opened, wanted, "latest")
-    names = [_resolve_shard(newest, name) for name in shards] or None
+    reference = parse_version(version)
+    read_limits = limits(max_record, max_decompressed)
+    opened = open_version(open_root(root), reference)
+    latest = find_snapshot(opened, reference, "latest")
+    names = [_resolve_shard(latest, name) for name in shards] or None
     with open_progress_executor(workers) as executor:
         report = run(
             opened,
             shards=names,
             allow_data_loss=allow_data_loss,
             dry_run=dry_run,
-            limits=within,
+            limits=read_limits,
             executor=executor,
         )
     copies = _list_copies(opened, report)
     if not as_json:
-        _print_report(report, newest, opened, copies)
-    done = [one for one in report.repaired if one.entry is not None]
-    checked = None
-    if done and not no_check:
-        last = opened.latest().number
-        checked = check_snapshot(opened, last, limits=within, workers=workers)
-    followers = _list_dependents(opened, done)
-    lost = any(one.lost_records for one in report.repaired)
-    ok = dry_run or (not lost and not report.unrepaired and (checked is None or checked.ok))
+        _print_report(report, latest, opened, copies)
+    replaced = [repair for repair in report.repaired if repair.entry is not None]
+    check = None
+    if replaced and not no_check:
+        number = opened.latest().number
+        check = check_snapshot(opened, number, limits=read_limits, workers=workers)
+    dependents = _list_dependents(opened, replaced)
+    has_losses = any(repair.lost_records for repair in report.repaired)
+    ok = dry_run or (not has_losses and not report.unrepaired and (check is None or check.ok))
     if as_json:
-        told = _serialize_report(report, opened, checked, ok=ok)
-        told["followers"] = [
-            {**asdict(one), "command": render_command(one.command)} for one in followers
-        ]
-        click.echo(json.dumps({**told, "copies": [one.snapshot for one in copies]}))
-    elif checked is not None:
-        print_check(checked)
-    elif done:
-        check = render_next_command("check", str(opened.latest()))
-        click.echo(f"To check it, and so publish it: {check}")
+        payload = {
+            "ok": ok,
+            **report.to_dict(),
+            "repaired": [_serialize_repair(repair, opened) for repair in report.repaired],
+            "check": None if check is None else serialize_check(check),
+            "published": opened.state.published,
+            "followers": [
+                {**asdict(dependent), "command": render_command(dependent.command)}
+                for dependent in dependents
+            ],
+            "copies": [copy.snapshot for copy in copies],
+        }
+        click.echo(json.dumps(payload))
+    elif check is not None:
+        print_check(check)
+    elif replaced:
+        print_check_command(str(opened.latest()))
     if not as_json:
-        _print_dependents([one for one in followers if one not in copies])
+        _print_dependents([dependent for dependent in dependents if dependent not in copies])
     raise SystemExit(0 if ok else 1)
 
 
-def _list_dependents(version: StoredVersion, done: list[ShardRepair]) -> list[Dependent]:
-    """What stands on the shards that were replaced, or holds copies of what is no longer so."""
+def _list_dependents(version: StoredVersion, replaced: list[ShardRepair]) -> list[Dependent]:
+    """Return what depends on replaced shards, or contains copies of changed ones."""
     from shardline.provenance.dependents import list_dependents
 
-    replaced = [one.shard.name for one in done]
-    changed = [one.shard.name for one in done if one.changes]
-    return list_dependents(version, replaced, changed) if replaced else []
+    names = [repair.shard.name for repair in replaced]
+    changed = [repair.shard.name for repair in replaced if repair.changes]
+    return list_dependents(version, names, changed) if names else []
 
 
 def _list_copies(version: StoredVersion, report: RepairReport) -> list[Dependent]:
-    """What holds copies of records that are lost, or would be."""
+    """Return the snapshots with copies of records that the repair loses."""
     from shardline.operations.shard_origin import list_containing_shards
     from shardline.provenance.dependents import list_dependents
 
-    lost = [
+    names = [
         name
-        for one in report.repaired
-        if one.lost_records
-        for name in list_containing_shards(version, one.shard.name)
+        for repair in report.repaired
+        if repair.lost_records
+        for name in list_containing_shards(version, repair.shard.name)
     ]
-    return list_dependents(version, (), lost) if lost else []
+    return list_dependents(version, (), names) if names else []
 
 
-def _print_dependents(followers: list[Dependent]) -> None:
-    for reads, what in (
-        (True, "cannot be read until it follows, which makes only what is new"),
-        (False, "holds copies of the old records; to follow"),
+def _print_dependents(dependents: list[Dependent]) -> None:
+    for reads, state in (
+        (True, "unreadable until updated"),
+        (False, "contains copies of the old records"),
     ):
-        for one in followers:
-            if one.reads is reads:
-                click.echo(f"{one.snapshot} {what}:\n  {render_command(one.command)}")
+        for dependent in dependents:
+            if dependent.reads is reads:
+                click.echo(f"{dependent.snapshot}: {state}")
+                print_hint("to update it, run ", dependent.command)
 
 
 def _print_copies(copies: list[Dependent], version: StoredVersion) -> None:
-    """Tell how to keep what holds copies of lost records, before it is made anew without them."""
-    if not copies:
-        return
-    click.echo(
-        "These hold copies of such records, and may be the only ones to do so. To keep them,"
-    )
-    click.echo("before they are made anew without these records:")
+    """Print the copies of lost records, and how to keep them before an update drops them."""
     tag = f"{version.name.replace('/', '-')}-{version.state.number}"
-    for one in copies:
-        click.echo(f"  {render_next_command('tag', one.snapshot, tag)}")
+    for copy in copies:
+        click.echo(f"{copy.snapshot}: contains copies of lost records, maybe the last ones")
+        print_hint("to keep them, run ", Command.of("tag", copy.snapshot, tag))
 
 
-def _resolve_shard(newest: StoredSnapshot, told: str) -> str:
-    """The shard that is meant, by its name or as other commands show it."""
-    name = told.rpartition("/")[2]
-    if name not in {shard.name for shard in newest.shards}:
+def _resolve_shard(latest: StoredSnapshot, argument: str) -> str:
+    """Return the name of a shard, from its name or path."""
+    name = argument.rpartition("/")[2]
+    if name not in {shard.name for shard in latest.shards}:
         raise UsageError(
-            f"{newest}: unknown shard {told!r}",
+            f"{latest}: unknown shard {argument!r}",
             code="shard-not-found",
-            hint=Hint.of("run ", Command.of("verify", newest.version), " to list corrupt shards"),
-            version=newest.version,
-            snapshot=newest.number,
+            hint=Hint.of("run ", Command.of("verify", latest.version), " to list corrupt shards"),
+            version=latest.version,
+            snapshot=latest.number,
         )
     return name
 
 
-def _find_source(version: StoredVersion, repaired: ShardRepair) -> Source | None:
-    """The source of a shard, as the log knows it."""
+def _find_source(version: StoredVersion, repair: ShardRepair) -> Source | None:
     from shardline.provenance.log_index import find_added_shard
 
-    entry, first = find_added_shard(version, repaired.shard)
+    entry, first = find_added_shard(version, repair.shard)
     return next((source for source in entry.sources if source.key == first.source), None)
-
-
-def _serialize_report(
-    report: RepairReport, version: StoredVersion, checked: SnapshotCheck | None, *, ok: bool
-) -> dict[str, Any]:
-    """Return the report with the source of each shard, paths and commands, and the check."""
-    return {
-        "ok": ok,
-        **report.to_dict(),
-        "repaired": [_serialize_repair(repair, version) for repair in report.repaired],
-        "check": None if checked is None else serialize_check(checked),
-        "published": version.state.published,
-    }
 
 
 def _serialize_repair(repair: ShardRepair, version: StoredVersion) -> dict[str, Any]:
@@ -229,103 +223,102 @@ def _serialize_repair(repair: ShardRepair, version: StoredVersion) -> dict[str, 
 
 
 def _print_report(
-    report: RepairReport, newest: StoredSnapshot, version: StoredVersion, copies: list[Dependent]
+    report: RepairReport, latest: StoredSnapshot, version: StoredVersion, copies: list[Dependent]
 ) -> None:
-    read = format_count(report.read_shards, "shard")
+    shards = format_count(report.read_shards, "shard")
     for name in report.indexes:
-        done = "is wrong" if report.dry_run else "was written again"
-        click.echo(f"{version.shard_name(name)}.index {done}")
+        state = "is invalid" if report.dry_run else "rewritten"
+        click.echo(f"{version.shard_name(name)}.index {state}")
     if not report.repaired:
-        click.echo(f"{newest}: {read} read, none is damaged")
-        if not newest.published:
-            again = render_next_command("check", str(newest), "--recheck")
-            click.echo(f"{newest} is not published all the same. To check it: {again}")
+        click.echo(f"{latest}: {shards} read, all intact")
+        if not latest.published:
+            click.echo(f"{latest} is not published")
+            print_hint("to publish it, run ", Command.of("check", str(latest), "--recheck"))
         return
-    for one in report.repaired:
-        _print_shard(one, version)
-    click.echo(f"{newest}: {read} read, {len(report.repaired):,} damaged or gone")
-    left = report.unrepaired
-    doable = len(left) < len(report.repaired)
-    if report.dry_run or not doable:
-        to_do = f". To do it: {render_next_command('repair', version.name)}" if doable else ""
-        click.echo(f"Nothing was changed{to_do}")
-    _print_unrepaired(left, version)
+    for repair in report.repaired:
+        _print_repair(repair, version)
+    click.echo(f"{latest}: {shards} read, {len(report.repaired):,} corrupt or missing")
+    unrepaired = report.unrepaired
+    is_repairable = len(unrepaired) < len(report.repaired)
+    if report.dry_run or not is_repairable:
+        click.echo("nothing was changed")
+    if report.dry_run and is_repairable:
+        print_hint("to repair, run ", Command.of("repair", version.name))
+    _print_unrepaired(unrepaired, version)
     _print_copies(copies, version)
 
 
-def _print_unrepaired(left: tuple[ShardRepair, ...], version: StoredVersion) -> None:
-    """Tell what makes anew what a repair does not, and what it costs to do without."""
-    lost = sum(one.lost_records for one in left)
-    for command in dict.fromkeys(one.command for one in left if one.command):
-        click.echo("To make anew what was derived, of its inputs as they are published now:")
-        click.echo(f"  {render_next_command('check', version.name, '--recheck')}")
-        click.echo(f"  {render_command(command)}")
+def _print_unrepaired(unrepaired: tuple[ShardRepair, ...], version: StoredVersion) -> None:
+    """Print how to recreate the shards that repair cannot, or to drop their corrupt records."""
+    commands = dict.fromkeys(repair.command for repair in unrepaired if repair.command)
+    for command in commands:
+        print_hint(
+            "to recreate derived shards from the published inputs, run ",
+            Command.of("check", version.name, "--recheck"),
+            " and then ",
+            command,
+        )
+    lost = sum(repair.lost_records for repair in unrepaired)
     if lost:
-        until = "If that is gone, to" if any(one.command for one in left) else "To"
-        click.echo(
-            f"{until} keep what is intact, and give up {format_count(lost, 'record')} for good:"
+        condition = "if the inputs are missing, " if commands else ""
+        print_hint(
+            f"{condition}to keep intact records and lose {format_count(lost, 'record')}, run ",
+            Command.of("repair", version.name, "--allow-data-loss"),
         )
-        click.echo(f"  {render_next_command('repair', version.name, '--allow-data-loss')}")
 
 
-def _print_shard(one: ShardRepair, version: StoredVersion) -> None:
-    done = one.entry is not None
-    mark = "DAMAGED" if not done else "LOST   " if one.new_shard is None else "MENDED "
-    colour = "green" if done and not one.lost_records else "red"
-    name = version.shard_name(one.shard)
+def _print_repair(repair: ShardRepair, version: StoredVersion) -> None:
+    is_done = repair.entry is not None
+    mark = "CORRUPT" if not is_done else "LOST" if repair.new_shard is None else "REPAIRED"
+    color = "green" if is_done and not repair.lost_records else "red"
+    records = format_count(repair.shard.records, "record")
     click.echo(
-        f"{click.style(mark, fg=colour)} {name}: {format_count(one.shard.records, 'record')}"
+        f"{click.style(f'{mark:8}', fg=color)} {version.shard_name(repair.shard)}: {records}"
     )
-    found = _find_source(version, one)
-    source = "its source" if found is None else f"its source {format_source(found)}"
-    of = {
-        "inputs": "the shards that it was rebuilt from",
-        "source": source,
-        "copies": "what was rebuilt from it",
-    }.get(one.method)
-    where = "" if one.entry is None else f" in {version.name}@{one.entry.snapshot}"
-    if of is not None:
-        click.echo(f"        {'was' if done else 'can be'} made anew of {of}{where}")
-        return
-    made_by = _format_origin(version, one)
-    if made_by:
-        anew = "" if done else ", and makes it anew"
-        click.echo(f"        {made_by}{anew}")
-    elif one.lost_records:
-        what = source if found else "what it was made of"
-        click.echo(f"        {what} is gone or has changed since")
-    if not done:
-        _print_intact(one)
-        return
-    kept = f"its intact records were kept{where}"
-    if one.new_shard is None:
-        kept = "nothing of it was left" + (f", and{where} it is no more" if where else "")
-    click.echo(f"        {kept}; {format_count(one.lost_records, 'record')} lost")
-    if one.quarantine_file is not None:
-        click.echo(
-            "        the damaged bytes are in "
-            f"{escape_text(locate_object(version, one.quarantine_file))}"
-        )
+    for line in _describe_repair(repair, version):
+        click.echo(f"         {line}")
 
 
-def _format_origin(version: StoredVersion, one: ShardRepair) -> str:
-    """Which operation made a shard of which inputs, if it was derived."""
+def _describe_repair(repair: ShardRepair, version: StoredVersion) -> Iterator[str]:
+    """Yield how a shard was or can be recreated, or what remains of it."""
+    source = _find_source(version, repair)
+    source_label = "source" if source is None else f"source {format_source(source)}"
+    snapshot = "" if repair.entry is None else f" in {version.name}@{repair.entry.snapshot}"
+    origin = {
+        "inputs": "the shards it was rebuilt from",
+        "source": source_label,
+        "copies": "shards rebuilt from it",
+    }.get(repair.method)
+    if origin is not None:
+        yield f"{'recreated' if snapshot else 'can be recreated'} from {origin}{snapshot}"
+        return
+    if derivation := _format_derivation(version, repair):
+        yield derivation
+    elif repair.lost_records:
+        yield f"{source_label if source else 'inputs'} missing or changed"
+    lost = format_count(repair.lost_records, "record")
+    if not snapshot:
+        if repair.lost_records == repair.shard.records:
+            yield "no intact records"
+        elif repair.shard.base is None and not repair.shard.virtual:
+            intact = format_count(repair.shard.records - repair.lost_records, "record")
+            yield f"{intact} intact, {repair.lost_records:,} would be lost"
+        return
+    if repair.new_shard is None:
+        yield f"removed{snapshot}: no intact records; {lost} lost"
+    else:
+        yield f"intact records kept{snapshot}; {lost} lost"
+    if repair.quarantine_file is not None:
+        yield f"corrupt bytes: {escape_text(locate_object(version, repair.quarantine_file))}"
+
+
+def _format_derivation(version: StoredVersion, repair: ShardRepair) -> str:
+    """Return the operation and inputs of a derived shard, or an empty text."""
     from shardline.provenance.commands import is_derived
     from shardline.provenance.log_index import find_added_shard
 
-    if not is_derived(version, one.shard):
+    if not is_derived(version, repair.shard):
         return ""
-    entry, _ = find_added_shard(version, one.shard)
-    return (
-        f"{entry.operation} made it of "
-        f"{format_list(f'{i.label}@{i.snapshot}' for i in entry.inputs)}"
-    )
-
-
-def _print_intact(one: ShardRepair) -> None:
-    """Tell what is intact of a shard that was left as it is."""
-    if one.lost_records == one.shard.records:
-        click.echo("        nothing of it is left")
-    elif one.shard.base is None and not one.shard.virtual:
-        intact = format_count(one.shard.records - one.lost_records, "record")
-        click.echo(f"        {intact} of it can be kept; {one.lost_records:,} would be lost")
+    entry, _ = find_added_shard(version, repair.shard)
+    inputs = format_list(f"{input_.label}@{input_.snapshot}" for input_ in entry.inputs)
+    return f"derived by {entry.operation} from {inputs}"

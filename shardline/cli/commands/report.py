@@ -55,17 +55,23 @@ def report(name: str | None, *, output: Path, root: str | None, as_json: bool) -
     names = None if name is None else select_versions(catalog.store, catalog.list_versions(), name)
     page = build_report_page(catalog, names=names, now=utc_now())
     write_document(page, output)
-    damaged = [one for one in page.versions if one.problem]
+    corrupt = [version for version in page.versions if version.problem]
     size = output.stat().st_size
     if as_json:
-        told = {"ok": not damaged, "root": page.root, "page": str(output), "size": size}
-        problems = [{"version": one.name, "error": one.problem} for one in damaged]
-        click.echo(json.dumps({**told, **page.counts, "damaged": problems}))
+        payload = {
+            "ok": not corrupt,
+            "root": page.root,
+            "page": str(output),
+            "size": size,
+            **page.counts,
+            "damaged": [{"version": item.name, "error": item.problem} for item in corrupt],
+        }
+        click.echo(json.dumps(payload))
     else:
-        versions, snapshots = (page.counts[what] for what in ("versions", "snapshots"))
-        what = f"{format_count(versions, 'version')}, {format_count(snapshots, 'snapshot')}"
-        click.echo(f"{escape_text(str(output))}: {what}, {format_bytes(size)}")
-        for one in damaged:
-            click.echo(f"  {escape_text(one.problem)}")
-            click.echo(f"  hint: {render_hint(Hint.run('verify', one.name))}")
-    raise SystemExit(1 if damaged else 0)
+        versions = format_count(page.counts["versions"], "version")
+        snapshots = format_count(page.counts["snapshots"], "snapshot")
+        click.echo(f"{escape_text(str(output))}: {versions}, {snapshots}, {format_bytes(size)}")
+        for version in corrupt:
+            click.echo(f"  {escape_text(version.problem)}")
+            click.echo(f"  hint: {render_hint(Hint.run('verify', version.name))}")
+    raise SystemExit(1 if corrupt else 0)

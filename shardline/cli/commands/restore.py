@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 import click
 
 from shardline.cli.comparison import print_totals
-from shardline.cli.errors import UsageError
+from shardline.cli.errors import UsageError, print_hint
 from shardline.cli.options import json_option, root_option
 from shardline.cli.references import (
     find_snapshot,
     open_root,
     open_version,
     parse_reference,
-    render_next_command,
 )
 from shardline.hints import Command, Hint
 
@@ -48,19 +47,19 @@ def restore(reference: str, *, dry_run: bool, root: str | None, as_json: bool) -
     """
     from shardline.operations.restore import restore_version
 
-    wanted = parse_reference(reference)
-    if wanted.snapshot is None:
+    source = parse_reference(reference)
+    if source.snapshot is None:
         raise UsageError(
-            f"{wanted.version}: missing snapshot to restore",
+            f"{source.version}: missing snapshot to restore",
             code="missing-snapshot",
             hint=Hint.of(
-                f"write `{wanted.version}@3`, or list the snapshots: run ",
-                Command.of("log", wanted.version),
+                f"write `{source.version}@3`; to list the snapshots, run ",
+                Command.of("log", source.version),
             ),
-            version=wanted.version,
+            version=source.version,
         )
-    version = open_version(open_root(root), wanted)
-    number = find_snapshot(version, wanted).number
+    version = open_version(open_root(root), source)
+    number = find_snapshot(version, source).number
     report = restore_version(version, str(number), dry_run=dry_run)
     if as_json:
         click.echo(json.dumps({"ok": True, **report.to_dict()}))
@@ -71,24 +70,21 @@ def restore(reference: str, *, dry_run: bool, root: str | None, as_json: bool) -
 def _print_report(report: RestoreReport) -> None:
     restored, entry = report.restored, report.entry
     if entry is None:
-        click.echo(f"{restored} holds what the newest snapshot holds: nothing to do")
+        click.echo(f"{restored}: nothing to restore, same content as the latest snapshot")
         return
-    made = f"{restored.version}@{entry.snapshot}"
-    click.echo(f"{restored} {'would be' if report.dry_run else 'is'} the newest again, as {made}")
+    snapshot = f"{restored.version}@{entry.snapshot}"
+    verb = "would restore" if report.dry_run else "restored"
+    click.echo(f"{snapshot}: {verb} snapshot {restored.number}")
     if restored.rejected:
-        click.echo(f"  snapshot {restored.number} had been rejected: this lifts the rejection")
+        click.echo(f"  snapshot {restored.number} is no longer rejected")
     print_totals(report.diff)
-    click.echo(_format_outcome(report, made))
-    if report.dry_run:
-        command = render_next_command("restore", f"{restored.version}@{restored.number}")
-        click.echo(f"Nothing was changed. To do it: {command}")
-    elif not report.published:
-        click.echo(f"To check it: {render_next_command('check', made)}")
-
-
-def _format_outcome(report: RestoreReport, made: str) -> str:
+    verb = "would be" if report.dry_run else "is"
     if report.published:
-        will = "would be" if report.dry_run else "is"
-        return f"{made} {will} published at once: its checks passed before"
-    will = "would not be" if report.dry_run else "is not"
-    return f"{made} {will} published: a check has not passed on it"
+        click.echo(f"{snapshot} {verb} published, its checks have passed")
+    else:
+        click.echo(f"{snapshot} {verb} unpublished, a check has not passed")
+    if report.dry_run:
+        command = Command.of("restore", f"{restored.version}@{restored.number}")
+        print_hint("nothing was changed; to restore, run ", command)
+    elif not report.published:
+        print_hint("to publish it, run ", Command.of("check", snapshot))

@@ -57,10 +57,10 @@ def salvage(
     """Copy the intact records of a corrupt file to a new file.
 
     Records are copied byte for byte, in order, if both checksums match. The input is never changed.
-    Of a GZIP or ZLIB file, records before the fault are kept, and of GZIP every intact later
-    member.
+    From a GZIP or ZLIB file, records before the fault are copied, and from GZIP also every intact
+    later member.
 
-    Exits with 0 and a list of losses if the output is written, with 1 if no record is intact.
+    Exits with 0 and a list of losses if the output is written. Exits with 1 if no record is intact.
     """
     from shardline.execution.executor import CancellationToken
     from shardline.operations.salvage import salvage as run
@@ -86,18 +86,16 @@ def salvage(
         payload = {"ok": True, "file": str(path), "output": str(output), **report.to_dict()}
         click.echo(json.dumps(payload))
         return
-    click.echo(
-        f"recovered {format_count(report.recovered, 'record')} into {escape_text(str(output))}"
-    )
+    click.echo(f"{escape_text(str(output))}: recovered {format_count(report.recovered, 'record')}")
     if not report.gaps:
-        click.echo("the file was not damaged; nothing was lost")
+        click.echo(f"{escape_text(str(path))} is intact, nothing was lost")
         return
-    spots = format_count(len(report.gaps), "damaged span")
-    click.echo(f"lost {format_bytes(report.lost_bytes)} in {spots}:")
+    spans = format_count(len(report.gaps), "corrupt span")
+    click.echo(f"lost {format_bytes(report.lost_bytes)} in {spans}:")
     for gap in report.gaps[:_SHOWN_GAPS]:
-        side = "packed " if gap.packed else ""
-        click.echo(f"  {side}offset {gap.offset}, {gap.bytes} bytes: {gap.kind}: {gap.detail}")
+        prefix = "compressed " if gap.packed else ""
+        click.echo(f"  {prefix}offset {gap.offset}, {gap.bytes} bytes: {gap.kind}: {gap.detail}")
     if len(report.gaps) > _SHOWN_GAPS:
         click.echo(f"  … and {len(report.gaps) - _SHOWN_GAPS} more; --json lists all")
     if quarantine is not None:
-        click.echo(f"the damaged bytes are in {escape_text(str(quarantine))}")
+        click.echo(f"corrupt bytes: {escape_text(str(quarantine))}")

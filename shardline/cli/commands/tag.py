@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.errors import UsageError
+from shardline.cli.errors import UsageError, print_hint
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import Table, serialize_snapshot
+from shardline.cli.output import Table
 from shardline.cli.references import (
     SNAPSHOT_HELP,
     find_snapshot,
@@ -17,7 +17,6 @@ from shardline.cli.references import (
     open_version,
     parse_reference,
     parse_version,
-    render_next_command,
 )
 from shardline.hints import Command, Hint
 from shardline.text import escape_text, format_bytes, format_time
@@ -54,23 +53,23 @@ def tag(
     """
     if name is not None and delete is not None:
         raise UsageError("TAG and --delete exclude each other", code="conflicting-options")
-    wanted = parse_version(reference) if delete is not None else parse_reference(reference)
-    if name is None and delete is None and wanted.snapshot is not None:
+    target = parse_version(reference) if delete is not None else parse_reference(reference)
+    if name is None and delete is None and target.snapshot is not None:
         raise UsageError(
-            f"{wanted}: missing tag name",
+            f"{target}: missing tag name",
             code="missing-argument",
             hint=Hint.of(
                 "run ",
-                Command.of("tag", str(wanted), "TAG"),
-                f", or leave out `@{wanted.snapshot}` to list tags",
+                Command.of("tag", str(target), "TAG"),
+                f", or leave out `@{target.snapshot}` to list tags",
             ),
-            version=wanted.version,
+            version=target.version,
         )
-    version = open_version(open_root(root), wanted)
+    version = open_version(open_root(root), target)
     if delete is not None:
         _delete_tag(version, delete, as_json=as_json)
     elif name is not None:
-        _set_tag(version, wanted, name, as_json=as_json)
+        _set_tag(version, target, name, as_json=as_json)
     else:
         _print_tags(version, as_json=as_json)
 
@@ -78,15 +77,15 @@ def tag(
 def _print_tags(version: StoredVersion, *, as_json: bool) -> None:
     tags = {name: version.tagged(name) for name in sorted(version.state.tags)}
     if as_json:
-        told = [{"tag": name, **serialize_snapshot(snapshot)} for name, snapshot in tags.items()]
-        click.echo(json.dumps({"ok": True, "version": version.name, "tags": told}))
+        rows = [{"tag": name, **snapshot.to_dict()} for name, snapshot in tags.items()]
+        click.echo(json.dumps({"ok": True, "version": version.name, "tags": rows}))
         return
     if not tags:
-        example = render_next_command("tag", f"{version.name}@published", "TAG")
-        click.echo(f"{version.name} has no tags. To set one: {example}")
+        click.echo(f"{version.name}: no tags")
+        print_hint("to set a tag, run ", Command.of("tag", f"{version.name}@published", "TAG"))
         return
     table = Table(
-        *("tag", "snapshot", "made (UTC)", "records", "bytes", "published"),
+        *("tag", "snapshot", "created (UTC)", "records", "bytes", "published"),
         right=("snapshot", "records", "bytes"),
         wide="tag",
     )
@@ -102,31 +101,29 @@ def _print_tags(version: StoredVersion, *, as_json: bool) -> None:
     table.print()
 
 
-def _set_tag(version: StoredVersion, wanted: Reference, name: str, *, as_json: bool) -> None:
-    snapshot = find_snapshot(version, wanted)
+def _set_tag(version: StoredVersion, reference: Reference, name: str, *, as_json: bool) -> None:
+    snapshot = find_snapshot(version, reference)
     before = version.state.tags.get(name)
     entry = version.tag(name, snapshot.number)
-    old = before and before.snapshot
+    old = None if before is None else before.snapshot
     if as_json:
-        told = {"tag": name, "snapshot": snapshot.number, "before": old}
-        click.echo(json.dumps({"ok": True, "version": version.name, **told}))
+        _print_change(version, name, snapshot.number, old)
     elif entry is None:
-        click.echo(f"{escape_text(name)} names {snapshot} already: nothing to do")
+        click.echo(f"{escape_text(name)} is already set to {snapshot}")
     else:
-        moved = f"; it named snapshot {old} before" if old else ""
-        click.echo(f"{escape_text(name)} now names {snapshot}{moved}")
+        click.echo(f"{escape_text(name)} → {snapshot}" + (f" (before: {old})" if old else ""))
 
 
 def _delete_tag(version: StoredVersion, name: str, *, as_json: bool) -> None:
     before = version.state.tags.get(name)
     version.tag(name, None)
-    old = before and before.snapshot
+    old = None if before is None else before.snapshot
     if as_json:
-        told = {"tag": name, "snapshot": None, "before": old}
-        click.echo(json.dumps({"ok": True, "version": version.name, **told}))
+        _print_change(version, name, None, old)
     else:
-        click.echo(
-            f"deleted the tag {escape_text(name)} of {version.name}; it named snapshot "
-            f"{old}, which "
-            "vacuum keeps no longer on its account"
-        )
+        click.echo(f"deleted tag {escape_text(name)} of {version.name}@{old}")
+
+
+def _print_change(version: StoredVersion, name: str, new: int | None, old: int | None) -> None:
+    payload = {"ok": True, "version": version.name, "tag": name, "snapshot": new, "before": old}
+    click.echo(json.dumps(payload))

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shardline.cli.errors import UsageError
+from shardline.cli.errors import UsageError, print_hint
 from shardline.cli.options import Duration, format_duration, json_option, root_option
 from shardline.cli.output import Table
 from shardline.cli.progress import show_count_progress
 from shardline.cli.references import is_reference, open_root, raise_not_found, render_next_command
+from shardline.hints import Command
 from shardline.text import escape_text, format_age, format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -81,38 +82,32 @@ def vacuum(
     _validate_dataset(store, dataset)
     for version in without_log:
         _validate_name(version, "version")
-    asked = partial(run, store, dataset, retention=retention, without_log=without_log)
+    run_vacuum = partial(run, store, dataset, retention=retention, without_log=without_log)
     if delete and sys.stderr.isatty():
-        total, done = len(asked().files), count(1)
+        total, done = len(run_vacuum().files), count(1)
         with show_count_progress("deleting", total) as progress:
-            report = asked(dry_run=False, progress=lambda _: progress(next(done), total))
+            report = run_vacuum(dry_run=False, progress=lambda _: progress(next(done), total))
     else:
-        report = asked(dry_run=not delete)
+        report = run_vacuum(dry_run=not delete)
     if as_json:
         retainers = [retainer.to_dict(render_next_command) for retainer in report.retainers]
         click.echo(json.dumps({"ok": True, **report.to_dict(), "retainers": retainers}))
         return
-    command = _list_arguments(report, retention, without_log)
+    command = _get_delete_command(report, retention, without_log)
     _print_report(report, command, every=every)
     _print_retainers(report, retention, every=every)
     _print_released_pins(report, retention, command)
 
 
-def _print_released_pins(report: VacuumReport, retention: timedelta, command: list[str]) -> None:
-    """The pins that nothing needs any more, and when what they held can go."""
+def _print_released_pins(report: VacuumReport, retention: timedelta, command: Command) -> None:
+    """Print the number of released pins, and when their files can be deleted."""
     if not report.released_pins:
         return
-    told = f"{format_count(len(report.released_pins), 'pin')} that no version needs any more"
-    said = f"would let go of {told}" if report.dry_run else f"let go of {told}"
-    if not retention:
-        click.echo(said)
-        return
-    again = render_next_command(*command)
-    when = "from then on" if report.dry_run else "from now on"
-    click.echo(
-        f"{said}. What only they held is kept for {format_duration(retention)} {when}, since it "
-        f"may still be read; after that: {again}"
-    )
+    verb = "would release" if report.dry_run else "released"
+    click.echo(f"{verb} {format_count(len(report.released_pins), 'unused pin')}")
+    if retention:
+        duration = format_duration(retention)
+        print_hint(f"their files are kept for {duration}; to delete them after that, run ", command)
 
 
 def _validate_dataset(store: Store, dataset: str) -> None:
@@ -127,76 +122,76 @@ def _validate_dataset(store: Store, dataset: str) -> None:
         raise_not_found(store, dataset)
 
 
-def _validate_name(name: str, what: str = "dataset") -> str:
+def _validate_name(name: str, kind: str = "dataset") -> str:
     from shardline.storage import validate_name
 
-    return validate_name(name, what)
+    return validate_name(name, kind)
 
 
-def _print_report(report: VacuumReport, command: list[str], *, every: bool) -> None:
-    kept = f"{format_count(report.kept_files, 'file')} in {report.dataset}/shards"
+def _print_report(report: VacuumReport, command: Command, *, every: bool) -> None:
     if not report.files:
-        click.echo(f"{report.dataset}: nothing to delete; {kept} kept")
+        kept = format_count(report.kept_files, "file")
+        click.echo(f"{report.dataset}: nothing to delete ({kept} kept)")
         return
-    left = len(report.files) if every else _SHOWN_FILES
+    rest = len(report.files) if every else _SHOWN_FILES
     groups: dict[str, list[VacuumCandidate]] = {}
     for file in report.files:
         groups.setdefault(file.reason, []).append(file)
-    for why, files in groups.items():
-        _print_group(why, files, left)
-        left = max(left - len(files), 0)
-    amount = f"{format_count(len(report.files), 'file')}, {format_bytes(report.bytes)}"
-    if not report.dry_run:
-        click.echo(f"deleted {amount}; {kept} kept")
-        return
-    click.echo(f"{amount}, could go; {kept} would be kept")
-    click.echo(f"Nothing was deleted. To do it: {render_next_command(*command)}")
+    for reason, files in groups.items():
+        _print_group(reason, files, rest)
+        rest = max(rest - len(files), 0)
+    verb = "would delete" if report.dry_run else "deleted"
+    deleted = format_count(len(report.files), "file")
+    keep = f"{'keep' if report.dry_run else 'kept'} {report.kept_files:,}"
+    click.echo(f"{report.dataset}: {verb} {deleted} ({format_bytes(report.bytes)}), {keep}")
+    if report.dry_run:
+        print_hint("to delete them, run ", command)
 
 
-def _list_arguments(
+def _get_delete_command(
     report: VacuumReport, retention: timedelta, without_log: Sequence[str]
-) -> list[str]:
-    """The command that deletes just this."""
+) -> Command:
     from shardline.operations.vacuum import DEFAULT_RETENTION
 
-    given = [] if retention == DEFAULT_RETENTION else ["--retention", format_duration(retention)]
-    named = [word for version in without_log for word in ("--without-log", version)]
-    return ["vacuum", report.dataset, "--delete", *given, *named]
+    options = [] if retention == DEFAULT_RETENTION else ["--retention", format_duration(retention)]
+    for version in without_log:
+        options += ["--without-log", version]
+    return Command.of("vacuum", report.dataset, "--delete", *options)
 
 
 def _print_retainers(report: VacuumReport, retention: timedelta, *, every: bool) -> None:
-    """Who keeps what the newest snapshots do without, and what to do."""
+    """Print what retains shards outside the latest snapshots, and how to release them."""
     if not report.retainers:
         return
-    click.echo("What the newest snapshots do without, and is kept all the same:")
-    shown = report.retainers if every else report.retainers[:_SHOWN_RETAINERS]
+    click.echo("Retained outside the latest snapshots:")
+    retainers = report.retainers if every else report.retainers[:_SHOWN_RETAINERS]
     groups: dict[tuple[str, object], list[Retainer]] = {}
-    for one in shown:
-        groups.setdefault((one.hint, one.commands), []).append(one)
+    for retainer in retainers:
+        groups.setdefault((retainer.hint, retainer.commands), []).append(retainer)
     for group in groups.values():
-        for one in group:
-            erased = f", {one.erased:,} with erased records" if one.erased else ""
-            late = (
-                f" (--retention {format_duration(retention)})"
-                if one.kind in {"time", "writer"}
-                else ""
+        for retainer in group:
+            erased = f", {retainer.erased:,} with erased records" if retainer.erased else ""
+            size = (
+                f"{format_count(retainer.files, 'shard')} ({format_bytes(retainer.bytes)}{erased})"
             )
-            size = f"{format_count(one.files, 'shard')} ({format_bytes(one.bytes)}{erased})"
-            click.echo(f"  {escape_text(one.location)}: {size}: {escape_text(one.reason)}{late}")
+            reason = escape_text(retainer.reason)
+            if retainer.kind in {"time", "writer"}:
+                reason += f" (--retention {format_duration(retention)})"
+            click.echo(f"  {escape_text(retainer.location)}: {size}: {reason}")
         click.echo(f"      {escape_text(group[0].hint)}")
         for command in group[0].commands:
             click.echo(f"        {escape_text(render_next_command(*command))}")
-    if len(shown) < len(report.retainers):
-        click.echo(f"  … and {len(report.retainers) - len(shown):,} more; --all shows them")
+    if len(retainers) < len(report.retainers):
+        click.echo(f"  … and {len(report.retainers) - len(retainers):,} more; --all lists all")
 
 
-def _print_group(why: str, files: list[VacuumCandidate], shown: int) -> None:
+def _print_group(reason: str, files: list[VacuumCandidate], limit: int) -> None:
     size = format_bytes(sum(file.bytes for file in files))
-    click.echo(f"{why}: {format_count(len(files), 'file')}, {size}")
-    if shown:
+    click.echo(f"{reason}: {format_count(len(files), 'file')}, {size}")
+    if limit:
         now = datetime.now(UTC)
         table = Table("file", "size", "age", right=("size", "age"), wide="file")
-        for file in files[:shown]:
+        for file in files[:limit]:
             row = (
                 escape_text(file.name),
                 format_bytes(file.bytes),
@@ -204,6 +199,6 @@ def _print_group(why: str, files: list[VacuumCandidate], shown: int) -> None:
             )
             table.add_row(*row)
         table.print()
-    if len(files) > shown:
-        click.echo(f"  … and {len(files) - shown:,} more; --all shows them")
+    if len(files) > limit:
+        click.echo(f"  … and {len(files) - limit:,} more; --all lists all")
     click.echo()

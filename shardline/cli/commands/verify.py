@@ -1,4 +1,4 @@
-"""`shardline verify` of a dataset's snapshot."""
+"""`shardline verify`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shardline.cli.errors import UsageError, render_command, render_hint
+from shardline.cli.errors import UsageError, print_hint
 from shardline.cli.options import json_option, limit_options, limits, root_option, workers_option
 from shardline.cli.output import add_skipped_files
 from shardline.cli.progress import show_byte_progress, show_file_progress
@@ -18,7 +18,6 @@ from shardline.cli.references import (
     find_snapshot,
     open_root,
     raise_not_found,
-    render_next_command,
     split_files_and_versions,
 )
 from shardline.cli.snapshot_check import format_failures
@@ -44,7 +43,7 @@ _SHOWN_PROBLEMS = 20
 def verify_reference(
     root: str | None, reference: Reference, *, quick: bool, limits: Limits, workers: int | None
 ) -> tuple[VersionReport, float]:
-    """Verify what a reference means; gives also how many seconds that took."""
+    """Verify a version and return the report and the seconds that it took."""
     from shardline.errors import CorruptLogError, VersionNotFoundError
     from shardline.log.version import StoredVersion
     from shardline.operations.verify_version import count_bytes_to_verify, verify_version
@@ -55,7 +54,7 @@ def verify_reference(
     try:
         total = count_bytes_to_verify(find_snapshot(version, reference)) if version.exists else 0
     except CorruptLogError:
-        total = 0  # the report tells what is wrong
+        total = 0  # the report has the reason
     with show_byte_progress("verifying", 0 if quick else total) as progress:
         try:
             report = verify_version(
@@ -72,113 +71,122 @@ def verify_reference(
 
 
 def print_version(reference: Reference, report: VersionReport, seconds: float) -> None:
-    """What was found, for people."""
+    """Print the report on a version."""
     if report.log is not None:
         _print_log(reference.version, report.log)
     _print_shards(report)
     snapshot = report.snapshot
     if snapshot is None:
-        click.echo(
-            f"{reference}: the log is too damaged to tell which shards there are; get the damaged\n"
-            "entries back from a copy of the root"
-        )
+        click.echo(f"{reference}: shards unknown, the log is corrupt")
+        print_hint("restore the corrupt entries from a copy of the root")
         return
     total = snapshot.bytes + sum(base.shard.bytes for base in report.bases)
-    looked = f"in {seconds:.2f} s"
+    duration = f"in {seconds:.2f} s"
     if report.log is not None:
-        looked += f" ({format_bytes(total / max(seconds, 1e-9))}/s)"
+        duration += f" ({format_bytes(total / max(seconds, 1e-9))}/s)"
     bases = f"{_format_shard_counts(report, report.bases, 'base shard')}; " if report.bases else ""
     click.echo(
         f"{snapshot}: {_format_shard_counts(report, report.shards, 'shard')}; {bases}"
-        f"{format_count(snapshot.records, 'record')}, {format_bytes(total)} {looked}"
+        f"{format_count(snapshot.records, 'record')}, {format_bytes(total)} {duration}"
     )
     _print_indexes(snapshot, report)
     _print_remedies(snapshot, report)
 
 
 def _print_indexes(snapshot: StoredSnapshot, report: VersionReport) -> None:
-    """Show the indexes that do not fit their shards, and what writes them again."""
-    wrong = [one for one in (*report.shards, *report.bases) if one.index_problem]
-    for one in wrong[:_SHOWN_PROBLEMS]:
-        click.echo(f"{click.style('INDEX  ', fg='red')} {escape_text(one.index_problem)}")
-    if len(wrong) > _SHOWN_PROBLEMS:
-        click.echo(f"        … and {format_count(len(wrong) - _SHOWN_PROBLEMS, 'more such index')}")
-    for version in dict.fromkeys(_get_version_name(one) for one in wrong):
-        command = render_next_command("repair", version)
-        click.echo(
-            f"The records of {snapshot} are intact. To write the indexes again:\n  {command}"
+    """Print the indexes that do not match their shards, and how to repair them."""
+    shards = [shard for shard in (*report.shards, *report.bases) if shard.index_problem]
+    for shard in shards[:_SHOWN_PROBLEMS]:
+        click.echo(f"{click.style('INDEX  ', fg='red')} {escape_text(shard.index_problem)}")
+    _print_rest(len(shards), "more index", "more indexes")
+    for version in dict.fromkeys(map(_get_version_name, shards)):
+        print_hint(
+            f"the records of {snapshot} are intact; to rewrite the indexes, run ",
+            Command.of("repair", version),
         )
 
 
 def _format_shard_counts(report: VersionReport, shards: list[ShardReport], noun: str) -> str:
-    """How many shards there are, how many are damaged, and if any are gone or wrong, so many."""
-    states = Counter(_format_state(report, one) for one in shards)
-    more = "".join(f", {states[state]} {state}" for state in ("wrong", "gone") if states[state])
-    return f"{format_count(len(shards), noun)}, {states['damaged']} damaged{more}"
+    states = Counter(_get_state(report, shard) for shard in shards)
+    parts = [format_count(len(shards), noun), f"{states['corrupt']} corrupt"]
+    parts += [f"{states[state]} {state}" for state in ("invalid", "deleted") if states[state]]
+    return ", ".join(parts)
 
 
-def _format_state(report: VersionReport, shard: ShardReport) -> str:
-    """A shard is `wrong` that is the file which was committed, with records that do not fit."""
+def _get_state(report: VersionReport, shard: ShardReport) -> str:
+    """Return the state of a shard; `invalid` is the committed file with records that do not fit."""
     if shard.shard.name in report.vacuumed:
-        return "gone"
+        return "deleted"
     if shard.problems:
-        return "damaged"
-    return "wrong" if shard.violations else "ok"
+        return "corrupt"
+    return "invalid" if shard.violations else "ok"
 
 
 def _print_remedies(snapshot: StoredSnapshot, report: VersionReport) -> None:
     from shardline.readers.read_errors import get_dependency_hint
 
     if report.vacuumed:
-        click.echo(f"What is gone went to vacuum: nothing kept {snapshot} any longer")
-    bad = [one for one in report.shards if not one.ok and _format_state(report, one) != "gone"]
+        click.echo(f"Vacuum deleted shards of {snapshot}, which was no longer in use")
+    bad = [
+        shard for shard in report.shards if not shard.ok and _get_state(report, shard) != "deleted"
+    ]
     if bad:
-        command = render_next_command("check", str(snapshot), "--recheck")
-        click.echo(f"Nothing was changed. To write it to the log, and unpublish it:\n  {command}")
-    spoiled = [one for one in report.bases if _format_state(report, one) in {"damaged", "wrong"}]
-    _print_recreation(snapshot, [one for one in bad if one.problems], lies_on=bool(spoiled))
-    for one in {_get_version_name(one): one for one in spoiled}.values():
-        way = get_dependency_hint(snapshot.store, str(snapshot), _get_version_name(one), one.shard)
-        click.echo(f"{_get_version_name(one)} has damaged base shards. {render_hint(way)}")
+        print_hint(
+            "to record the result and unpublish the snapshot, run ",
+            Command.of("check", str(snapshot), "--recheck"),
+        )
+    bad_bases = [
+        shard for shard in report.bases if _get_state(report, shard) in {"corrupt", "invalid"}
+    ]
+    _print_recreation(
+        snapshot, [shard for shard in bad if shard.problems], has_bad_bases=bool(bad_bases)
+    )
+    for version, shard in {_get_version_name(base): base for base in bad_bases}.items():
+        click.echo(f"{version} has corrupt base shards")
+        print_hint(get_dependency_hint(snapshot.store, str(snapshot), version, shard.shard))
 
 
 def _print_recreation(
-    snapshot: StoredSnapshot, damaged: list[ShardReport], *, lies_on: bool
+    snapshot: StoredSnapshot, corrupt: list[ShardReport], *, has_bad_bases: bool
 ) -> None:
-    """What makes shards of a snapshot anew, or what to do if nothing does that for an old one."""
+    """Print how to recreate corrupt shards of a snapshot, or how to release an old one."""
     from shardline.log.version import StoredVersion
     from shardline.provenance.commands import get_release_hint, get_repair_command
 
     version = StoredVersion(snapshot.store, snapshot.version)
-    held = {shard.name for shard in version.latest().shards}
-    mine = [one.shard for one in damaged if one.shard.name in held]
-    if mine and not (lies_on and all(shard.base or shard.virtual for shard in mine)):
-        command = get_repair_command(version, mine)
+    live_names = {shard.name for shard in version.latest().shards}
+    live = [report.shard for report in corrupt if report.shard.name in live_names]
+    if live and not (has_bad_bases and all(shard.base or shard.virtual for shard in live)):
+        command = get_repair_command(version, live)
         if command:
-            click.echo(f"To make anew what is damaged:\n  {render_command(command)}")
-    old = {one.name for one in damaged if one.shard.name not in held}
-    if old and (way := get_release_hint(version, snapshot.number, old)):
-        click.echo(render_hint(way))
+            print_hint("to recreate the corrupt shards, run ", command)
+    old = {report.name for report in corrupt if report.shard.name not in live_names}
+    if old and (hint := get_release_hint(version, snapshot.number, old)):
+        print_hint(hint)
 
 
 def _get_version_name(base: ShardReport) -> str:
-    """The version that a base shard is of."""
     return f"{base.name.partition('/')[0]}/{base.shard.owner}"
 
 
 def _print_shards(report: VersionReport) -> None:
-    told = [(one, "") for one in report.shards]
-    told += [(one, f" (a base shard, of {_get_version_name(one)})") for one in report.bases]
-    bad = [(one, what) for one, what in told if not one.ok]
-    for one, what in bad[:_SHOWN_PROBLEMS]:
-        state = _format_state(report, one)
-        mark = click.style(f"{state.upper():7}", fg="yellow" if state == "gone" else "red")
-        click.echo(f"{mark} {one.name}{what}")
-        for line in format_failures(one):
+    labels = [(shard, "") for shard in report.shards]
+    labels += [(base, f" (base shard of {_get_version_name(base)})") for base in report.bases]
+    bad = [(shard, label) for shard, label in labels if not shard.ok]
+    for shard, label in bad[:_SHOWN_PROBLEMS]:
+        state = _get_state(report, shard)
+        mark = click.style(f"{state.upper():7}", fg="yellow" if state == "deleted" else "red")
+        click.echo(f"{mark} {shard.name}{label}")
+        for line in format_failures(shard):
             click.echo(f"        {line}")
-    if len(bad) > _SHOWN_PROBLEMS:
-        more = format_count(len(bad) - _SHOWN_PROBLEMS, "more such shard")
-        click.echo(f"        … and {more}; --json lists all")
+    _print_rest(len(bad), "more shard")
+
+
+def _print_rest(total: int, noun: str, nouns: str = "") -> None:
+    """Print how many findings are not shown."""
+    if total > _SHOWN_PROBLEMS:
+        rest = format_count(total - _SHOWN_PROBLEMS, noun, nouns)
+        click.echo(f"        … and {rest}; --json lists all")
 
 
 def _print_log(version: str, log: LogReport) -> None:
@@ -190,16 +198,11 @@ def _print_log(version: str, log: LogReport) -> None:
     )
     for problem in log.problems[:_SHOWN_PROBLEMS]:
         click.echo(f"        entry {problem.entry}: {escape_text(problem.detail)}")
-    if len(log.problems) > _SHOWN_PROBLEMS:
-        more = format_count(len(log.problems) - _SHOWN_PROBLEMS, "more problem")
-        click.echo(f"        … and {more}; --json lists all")
+    _print_rest(len(log.problems), "more problem")
 
 
 def _format_mark(*, ok: bool) -> str:
-    return click.style("ok     ", fg="green") if ok else click.style("DAMAGED", fg="red")
-
-
-_SHOWN_FAULTS = 20
+    return click.style("ok     ", fg="green") if ok else click.style("CORRUPT", fg="red")
 
 
 @click.command(
@@ -211,7 +214,7 @@ Examples:
   shardline verify digits/v1               the log and the published snapshot
   shardline verify digits/v1@7 --quick     only presence and sizes of shards
 
-A file that is cut between two records looks intact. The log of a dataset has the record count.
+A file that was cut between two records looks intact. The log of a dataset has the record count.
 
 """
     + SNAPSHOT_HELP,
@@ -245,15 +248,15 @@ def verify(
     TensorFlow's parsers read alike.
 
     In a version, the whole log is verified, and each shard of the snapshot must be the committed
-    file: length, record count and sha256. Arguments name files and folders first, then versions in
-    the root. Exits with 1 if anything has a fault.
+    file: length, record count and sha256. An argument names a file or folder, if that exists, or
+    else a version in the root. Exits with 1 if anything has a fault.
     """
     from shardline.operations.verify_files import verify_files
 
     paths, references = split_files_and_versions(arguments, root)
     _validate_options(paths, references, quick=quick, for_files=examples or every_fault)
-    asked = limits(max_record, max_decompressed)
-    told: dict[str, Any] = {"ok": True}
+    read_limits = limits(max_record, max_decompressed)
+    payload: dict[str, Any] = {"ok": True}
     if paths:
         began = time.perf_counter()
         with show_file_progress("verifying", paths) as progress:
@@ -261,26 +264,26 @@ def verify(
                 paths,
                 examples=examples,
                 every_fault=every_fault,
-                limits=asked,
+                limits=read_limits,
                 workers=workers,
                 progress=progress,
             )
-        told["ok"] = all(report.ok for report in reports)
-        told["files"] = [report.to_dict() for report in reports]
+        payload["ok"] = all(report.ok for report in reports)
+        payload["files"] = [report.to_dict() for report in reports]
         if not as_json:
             _print_reports(reports, time.perf_counter() - began)
     for reference in references:
         report, seconds = verify_reference(
-            root, reference, quick=quick, limits=asked, workers=workers
+            root, reference, quick=quick, limits=read_limits, workers=workers
         )
-        told["ok"] &= report.ok
-        versions = told.setdefault("versions", [])
+        payload["ok"] &= report.ok
+        versions = payload.setdefault("versions", [])
         versions.append({"version": reference.version, **report.to_dict()})
         if not as_json:
             print_version(reference, report, seconds)
     if as_json:
-        click.echo(json.dumps(add_skipped_files(told)))
-    raise SystemExit(0 if told["ok"] else 1)
+        click.echo(json.dumps(add_skipped_files(payload)))
+    raise SystemExit(0 if payload["ok"] else 1)
 
 
 def _validate_options(
@@ -306,46 +309,42 @@ def _validate_options(
 
 def _print_reports(reports: list[FileReport], seconds: float) -> None:
     for report in reports:
-        mark = click.style("ok     ", fg="green") if report.ok else click.style("DAMAGED", fg="red")
+        file = escape_text(report.file)
         if report.foreign:
-            shown = escape_text(report.file)
             click.echo(
-                f"{click.style('OTHER  ', fg='yellow')} {shown}: {report.foreign}, not TFRecord"
+                f"{click.style('OTHER  ', fg='yellow')} {file}: {report.foreign}, not TFRecord"
             )
             continue
-        packed = "" if report.compression.value == "none" else f", {report.compression.value}"
+        compression = "" if report.compression.value == "none" else f", {report.compression.value}"
         size = format_bytes(report.bytes)
         records = _format_records(report.records, complete=report.ok)
-        click.echo(f"{mark} {escape_text(report.file)}: {records}, {size}{packed}")
-        for fault in report.faults[:_SHOWN_FAULTS]:
-            where = f"record {fault.record}, offset {fault.offset}"
-            click.echo(f"        {fault.kind} at {where}: {fault.detail}")
-        if len(report.faults) > _SHOWN_FAULTS:
-            more = format_count(len(report.faults) - _SHOWN_FAULTS, "more fault")
-            click.echo(f"        … and {more}; --json lists all")
+        click.echo(f"{_format_mark(ok=report.ok)} {file}: {records}, {size}{compression}")
+        for fault in report.faults[:_SHOWN_PROBLEMS]:
+            location = f"record {fault.record}, offset {fault.offset}"
+            click.echo(f"        {fault.kind} at {location}: {fault.detail}")
+        _print_rest(len(report.faults), "more fault")
     foreign = [report for report in reports if report.foreign]
-    damaged = [report for report in reports if not report.ok and not report.foreign]
+    corrupt = [report for report in reports if not report.ok and not report.foreign]
     others = f", {len(foreign)} not TFRecord" if foreign else ""
     total = sum(report.bytes for report in reports)
-    records = _format_records(sum(report.records for report in reports), complete=not damaged)
+    records = _format_records(sum(report.records for report in reports), complete=not corrupt)
     speed = f"{format_bytes(total / max(seconds, 1e-9))}/s"
     click.echo(
-        f"{format_count(len(reports), 'file')}, {len(damaged)} damaged{others}; {records}, "
+        f"{format_count(len(reports), 'file')}, {len(corrupt)} corrupt{others}; {records}, "
         f"{format_bytes(total)} in {seconds:.2f} s ({speed})"
     )
-    advised = [
-        advice
-        for report in sorted(damaged, key=lambda report: not report.records)
-        if (advice := salvage_hint(report.file, report.faults[0].kind))
+    hints = [
+        hint
+        for report in sorted(corrupt, key=lambda report: not report.records)
+        if (hint := salvage_hint(report.file, report.faults[0].kind))
     ]
-    if advised:
-        rest = len(advised) - 1
-        click.echo(f"hint: {render_hint(advised[0])}" + (f" (and {rest} more)" if rest else ""))
+    if hints:
+        rest = len(hints) - 1
+        print_hint(hints[0], f" (and {rest} more)" if rest else "")
     if foreign:
-        hint = foreign_hint(foreign[0].file, foreign[0].foreign or "")
-        click.echo(f"hint: {render_hint(hint)}")
+        print_hint(foreign_hint(foreign[0].file, foreign[0].foreign or ""))
 
 
 def _format_records(count: int, *, complete: bool) -> str:
-    """Return how many records there are; of a damaged file, there may be more."""
+    """Return the number of records; a corrupt file may have more."""
     return f"{'' if complete else 'at least '}{format_count(count, 'record')}"

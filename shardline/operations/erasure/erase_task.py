@@ -33,7 +33,7 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RemoveRowsTask:
+class EraseTask:
     """A shard to rewrite without some rows.
 
     An overlay needs a `base` without the same rows. If there is none, the rewritten shard has the
@@ -51,10 +51,7 @@ class RemoveRowsTask:
     attempt: int = 0
     kind: str = "erase"
 
-    @property
-    def step(self) -> str:
-        """Progress step of the operation."""
-        return "erasing" if self.kind == "erase" else "replacing"
+    step = "erasing"
 
     @property
     def label(self) -> str:
@@ -76,7 +73,7 @@ class RemoveRowsTask:
             self.store,
             self.dataset,
             self.version,
-            _make_identity(self.shard, collapse_rows(self.rows), self.base, self.kind),
+            make_erase_identity(self.shard, collapse_rows(self.rows), self.base, self.kind),
             compression,
             self.shard.source,
             self.records.path,
@@ -84,12 +81,12 @@ class RemoveRowsTask:
             base=self.base,
         )
 
-    def at(self, attempt: int) -> RemoveRowsTask:
+    def at(self, attempt: int) -> EraseTask:
         """Return the task for another attempt."""
         return replace(self, attempt=attempt)
 
 
-def _make_identity(
+def make_erase_identity(
     old: Shard,
     removed: Sequence[tuple[int, int]],
     base: Base | None,
@@ -113,7 +110,7 @@ def _make_identity(
     }
 
 
-def make_shard_without_rows(task: RemoveRowsTask, running: TaskContext) -> Receipt:
+def make_erased_shard(task: EraseTask, running: TaskContext) -> Receipt:
     """Write the shard of a task, or find it written."""
     plan = replace(task.plan, hash_in_thread=running.workers > 1)
     try:
@@ -126,7 +123,7 @@ def make_shard_without_rows(task: RemoveRowsTask, running: TaskContext) -> Recei
 class _KeptRecordsWriter:
     """Writer of the records that stay."""
 
-    task: RemoveRowsTask
+    task: EraseTask
     running: TaskContext
 
     def begin(self) -> None:
