@@ -18,7 +18,7 @@ DAGSTER ?= 1.13.0
 WEBSERVER ?= $(DAGSTER)
 RELEASE := .dagster-releases/$(DAGSTER)
 INSTANCE := .dagster_home/dagster.yaml
-KERNEL_SOURCES := $(wildcard shardline/kernel/*.pyx shardline/kernel/*.pxd shardline/kernel/*.h)
+KERNEL_SOURCES := $(wildcard shardline/kernel/*.pyx shardline/kernel/*.pxd shardline/kernel/*.h shardline/kernel/*.py)
 
 export DAGSTER_HOME := $(CURDIR)/.dagster_home
 
