@@ -1,13 +1,13 @@
 """Changes of a version: intents to commit, rebased on what others committed.
 
-`change.rebase(state)` returns the entry for the current state, so a commit that lost a race asks
-again. It raises ConflictError if the change no longer fits.
+`change.rebase(state)` returns the next entry for a state, so a commit that lost a race rebases its
+change. It raises ConflictError if the change no longer fits.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from shardline.errors import (
     ConflictError,
@@ -49,7 +49,7 @@ _RETRY = Hint.of("retry on the latest snapshot")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryDraft:
-    """What an entry changes, without its claims about the version after it."""
+    """Changes of an entry, without its claims about the state after it."""
 
     operation: str
     parameters: Json = field(default_factory=dict)
@@ -78,9 +78,9 @@ class Change(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make the version. Making it again with the same schema does nothing.
+    """Creation of a version. Does nothing if the version exists with the same schema.
 
-    Its checks are changed by Require.
+    `Require` changes the checks later.
     """
 
     schema: Schema
@@ -88,7 +88,7 @@ class Create:
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Fail if the version exists with another schema."""
-        _refuse_reserved(self.checks)
+        _validate_not_reserved(self.checks)
         if state.schema is None:
             return EntryDraft(operation="create", schema=self.schema, checks=self.checks)
         if state.schema.fingerprint != self.schema.fingerprint:
@@ -102,13 +102,13 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """Set the checks that snapshots from now on need for publication."""
+    """Checks that snapshots from now on need for publication."""
 
     checks: Checks
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Never conflicts."""
-        _refuse_reserved(self.checks)
+        _validate_not_reserved(self.checks)
         if self.checks == state.checks:
             return None
         return EntryDraft(operation="require", checks=self.checks)
@@ -121,7 +121,7 @@ def list_live_names(state: State) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
-    """Replace adjacent shards by others: rebuild, repair. Keeps shards appended meanwhile."""
+    """Replacement of adjacent shards: rebuild, repair. Keeps shards appended meanwhile."""
 
     removed: Sequence[str]
     added: Sequence[Shard]
@@ -133,18 +133,19 @@ class Replace:
     def rebase(self, state: State) -> EntryDraft | None:
         """Fail if a replaced shard was removed, or if the shards are not adjacent."""
         live = list_live_names(state)
-        gone = sorted(set(self.removed) - set(live))
-        if gone:
+        missing = sorted(set(self.removed) - set(live))
+        if missing:
             raise ConflictError(
                 f"{state.name}: {self.operation} conflicts with a concurrent commit "
-                f"({format_count(len(gone), 'shard')} removed, such as {gone[0]})",
+                f"({format_count(len(missing), 'shard')} removed, such as {missing[0]})",
                 code="replaced-shards-removed",
                 hint=_RETRY,
-                path=gone[0],
+                path=missing[0],
                 version=state.name,
             )
-        places = [place for place, name in enumerate(live) if name in set(self.removed)]
-        if not places or places[-1] - places[0] + 1 != len(places):
+        names = set(self.removed)
+        positions = [position for position, name in enumerate(live) if name in names]
+        if not positions or positions[-1] - positions[0] + 1 != len(positions):
             raise ConflictError(
                 f"{state.name}: {self.operation} replaces shards that are not adjacent",
                 code="replaced-shards-not-adjacent",
@@ -157,20 +158,19 @@ class Replace:
             parameters=self.parameters,
             inputs=self.inputs,
             added=tuple(
-                Added(shard, places[0] + number) for number, shard in enumerate(self.added)
+                Added(shard, position) for position, shard in enumerate(self.added, positions[0])
             ),
-            removed=tuple(live[place] for place in places),
+            removed=tuple(live[position] for position in positions),
             sidecars=self.sidecars,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derive:
-    """A new list for a version that is made from others: extend, combine, migrate, erase.
+    """New shard list of a derived version: extend, combine, migrate, erase.
 
-    `head` is the snapshot of this version on which it was planned. `condemned` are shards that go
-    for good: what an erase takes out must not come back, and what older snapshots alone contain of
-    the same records neither.
+    `head` is the latest snapshot of the plan. `tombstones` are shards that must not be committed
+    again. An erase also tombstones shards of older snapshots that contain the erased records.
     """
 
     head: int
@@ -185,18 +185,18 @@ class Derive:
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Fail if the latest snapshot is another."""
-        _refuse_moved_head(state, self.head, self.operation)
-        condemned = tuple(name for name in self.tombstones if state.get_tombstone(name) is None)
-        if not self.removed and not self.added and not condemned:
+        _validate_head(state, self.head, self.operation)
+        tombstones = tuple(name for name in self.tombstones if state.get_tombstone(name) is None)
+        if not self.removed and not self.added and not tombstones:
             return None
         live = list_live_names(state)
-        validate_shards(state, [one.shard for one in self.added], live)
-        staying = (set(live) - set(self.removed)) & set(condemned)
-        if staying:
+        validate_shards(state, [item.shard for item in self.added], live)
+        retained = (set(live) - set(self.removed)) & set(tombstones)
+        if retained:
             raise LogError(
-                f"{state.name}: cannot tombstone shard {min(staying)} and keep it",
+                f"{state.name}: cannot tombstone shard {min(retained)} and keep it",
                 code="tombstoned-shard",
-                path=min(staying),
+                path=min(retained),
                 version=state.name,
             )
         return EntryDraft(
@@ -206,17 +206,17 @@ class Derive:
             added=tuple(self.added),
             removed=tuple(self.removed),
             sources=self.sources,
-            tombstones=condemned,
+            tombstones=tombstones,
             sidecars=self.sidecars,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteSidecars:
-    """Commit the digests that sidecars will have once an erase has rewritten them.
+    """Digests of sidecars that an erase is about to rewrite.
 
-    `since` has, of files that were read for that, the entries with the digests they had then; None
-    for the entry that the shard landed with.
+    `since` maps each sidecar to the entry that had its digest when it was read. None is the entry
+    that added the shard.
     """
 
     sidecars: Json
@@ -229,27 +229,27 @@ class RewriteSidecars:
             return None
         for name, number in self.since.items():
             if state.sidecars.get(get_name_key(name)) != number:
-                raise ConflictError(f"sidecar {name}: another erase rewrites it meanwhile")
+                raise ConflictError(f"sidecar {name}: concurrent rewrite by another erase")
         return EntryDraft(operation="erase", parameters=self.parameters, sidecars=self.sidecars)
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Restore an old snapshot. `head` is the latest snapshot of the plan."""
+    """Restoration of an old snapshot. `head` is the latest snapshot of the plan."""
 
     snapshot: int
     head: int
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Fail if the latest snapshot is another, or if a shard is tombstoned."""
-        _refuse_unknown(state, self.snapshot)
-        _refuse_moved_head(state, self.head, "restore")
+        _validate_snapshot(state, self.snapshot)
+        _validate_head(state, self.head, "restore")
         target = [interval.shard for interval in state.shard_history.at(self.snapshot)]
-        validate_not_tombstoned(state, target, f"snapshot {self.snapshot} cannot be restored: ")
+        validate_not_tombstoned(state, target, f"cannot restore snapshot {self.snapshot}: ")
         added, removed = diff_shards(state, target)
         if not added and not removed:
             return None
-        lifted = _rejected(state, (one.shard.name for one in added))
+        lifted = _list_rejected(state, (item.shard.name for item in added))
         attestations = (Attestation(REJECTION, True, tuple(lifted)),) if lifted else ()  # noqa: FBT003
         return EntryDraft(
             operation="restore",
@@ -262,13 +262,13 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Attest:
-    """Attest check results, on shards or on the content of a snapshot."""
+    """Check results on shards, or on the content of a snapshot."""
 
     attestations: tuple[Attestation, ...]
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Never conflicts."""
-        _refuse_bad_attestations(state, self.attestations)
+        _validate_attestations(state, self.attestations)
         return (
             EntryDraft(operation="attest", attestations=self.attestations)
             if self.attestations
@@ -278,66 +278,67 @@ class Attest:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Undo what a snapshot brought in: its shards leave the head, what it took out comes back.
+    """Rejection of a snapshot: removes the shards it added, adds the shards it removed.
 
-    `brought` and `taken` are what the snapshot's own entry added and removed. Its shards count as
-    rejected wherever else they are, and so do the sources they came from. What is rejected itself
-    does not come back, so the list that a rejection left is never undone.
+    `added` and `removed` are the changes of the snapshot's entry. `rejected` names the shards
+    to mark as rejected, `sources` are rejected with their shards. Rejected shards are not
+    added again, so the rejection of a rejection changes no shards.
     """
 
     snapshot: int
-    brought: tuple[Shard, ...] = ()
-    taken: tuple[Shard, ...] = ()
-    new: tuple[str, ...] = ()
+    added: tuple[Shard, ...] = ()
+    removed: tuple[Shard, ...] = ()
+    rejected: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     attestations: tuple[Attestation, ...] = ()
     reason: str = ""
 
     def rebase(self, state: State) -> EntryDraft | None:
         """Never conflicts. Does nothing if the snapshot was rejected already."""
-        _refuse_unknown(state, self.snapshot)
-        _refuse_bad_attestations(state, self.attestations)
+        _validate_snapshot(state, self.snapshot)
+        _validate_attestations(state, self.attestations)
         if state.snapshot_history.get_row(self.snapshot).rejected:
             if not self.attestations:
                 return None
             return EntryDraft(operation="attest", attestations=self.attestations)
         live = [interval.shard for interval in state.shard_history.at(state.snapshot)]
-        moved = {shard.name for shard in self.taken}
-        leaving = {s.name for s in self.brought if s.name not in moved} & {s.name for s in live}
-        added, removed = diff_shards(state, self._undone(state, live, leaving))
-        gone = {shard.source for shard in live if shard.name in leaving}
-        marked = (Attestation(REJECTION, False, self.new),) if self.new else ()  # noqa: FBT003
+        moved = {shard.name for shard in self.removed}
+        leaving = {s.name for s in self.added if s.name not in moved} & {s.name for s in live}
+        added, removed = diff_shards(state, self._undo(state, live, leaving))
+        keys = {shard.source for shard in live if shard.name in leaving}
+        marks = (Attestation(REJECTION, False, self.rejected),) if self.rejected else ()  # noqa: FBT003
         return EntryDraft(
             operation="reject",
             parameters=RejectParameters(reason=self.reason).to_dict(),
             added=added,
             removed=removed,
-            sources=tuple(source for source in self.sources if source.key in gone),
-            attestations=(*self.attestations, *marked),
+            sources=tuple(source for source in self.sources if source.key in keys),
+            attestations=(*self.attestations, *marks),
             rejects=self.snapshot,
         )
 
-    def _undone(self, state: State, live: list[Shard], leaving: set[str]) -> list[Shard]:
+    def _undo(self, state: State, live: list[Shard], leaving: set[str]) -> list[Shard]:
         """Return the shard list without the changes of the snapshot."""
-        if not self.brought and not self.taken:
+        if not self.added and not self.removed:
             return live
-        there = {shard.name for shard in live}
+        live_names = {shard.name for shard in live}
         if self.snapshot == state.snapshot:
             target = [interval.shard for interval in state.shard_history.at(self.snapshot - 1)]
         else:
             target = [shard for shard in live if shard.name not in leaving]
-            place = next((at for at, shard in enumerate(live) if shard.name in leaving), None)
-            if place is not None:
-                target[place:place] = [shard for shard in self.taken if shard.name not in there]
-        rejected = _rejected(state, (s.name for s in target if s.name not in there))
+            positions = (index for index, shard in enumerate(live) if shard.name in leaving)
+            first = next(positions, None)
+            if first is not None:
+                target[first:first] = [s for s in self.removed if s.name not in live_names]
+        rejected = _list_rejected(state, (s.name for s in target if s.name not in live_names))
         target = [shard for shard in target if shard.name not in rejected]
-        validate_not_tombstoned(state, target, f"snapshot {self.snapshot} cannot be undone: ")
+        validate_not_tombstoned(state, target, f"cannot undo snapshot {self.snapshot}: ")
         return target
 
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
-    """Set a tag to a snapshot; None deletes the tag."""
+    """Tag on a snapshot; None deletes the tag."""
 
     tag: str
     snapshot: int | None
@@ -349,7 +350,7 @@ class SetTag:
 
 @dataclass(frozen=True, slots=True)
 class SetPin:
-    """Pin a snapshot, which vacuum keeps; None releases the pin."""
+    """Pin on a snapshot, which vacuum retains; None releases the pin."""
 
     pin: str
     snapshot: int | None
@@ -362,7 +363,7 @@ class SetPin:
 
 @dataclass(frozen=True, slots=True)
 class AddTombstones:
-    """Announce the shards that vacuum deletes. `choose` lists them for a state."""
+    """Announcement of the shards that vacuum deletes. `choose` lists them for a state."""
 
     choose: Callable[[State], Sequence[str]]
     parameters: Json = field(default_factory=dict)
@@ -375,45 +376,49 @@ class AddTombstones:
         return EntryDraft(operation="vacuum", parameters=self.parameters, tombstones=names)
 
 
-def _set_ref(state: State, refs: dict[str, Ref], ref: Ref, what: str) -> EntryDraft | None:
+def _set_ref(
+    state: State, refs: dict[str, Ref], ref: Ref, kind: Literal["tag", "pin"]
+) -> EntryDraft | None:
     if ref.snapshot is None:
         if ref.name not in refs:
             raise SnapshotNotFoundError(
-                f"{state.name}: {what} {ref.name!r} not found",
-                code="tag-not-found" if what == "tag" else "pin-not-found",
+                f"{state.name}: {kind} {ref.name!r} not found",
+                code="tag-not-found" if kind == "tag" else "pin-not-found",
                 version=state.name,
             )
     else:
-        _refuse_unknown(state, ref.snapshot)
+        _validate_snapshot(state, ref.snapshot)
         shards = [interval.shard for interval in state.shard_history.at(ref.snapshot)]
-        validate_not_tombstoned(state, shards, f"snapshot {ref.snapshot} cannot be kept: ")
+        validate_not_tombstoned(state, shards, f"cannot {kind} snapshot {ref.snapshot}: ")
     if refs.get(ref.name) == ref:
         return None
     return (
-        EntryDraft(operation=what, tag=ref)
-        if what == "tag"
-        else EntryDraft(operation=what, pin=ref)
+        EntryDraft(operation=kind, tag=ref)
+        if kind == "tag"
+        else EntryDraft(operation=kind, pin=ref)
     )
 
 
 def diff_shards(state: State, target: Sequence[Shard]) -> tuple[tuple[Added, ...], tuple[str, ...]]:
     """Return the shards to add and to remove so that the list becomes `target`."""
     live = list_live_names(state)
-    place_of = {shard.name: place for place, shard in enumerate(target)}
-    kept: list[int] = []
+    positions = {shard.name: position for position, shard in enumerate(target)}
+    unchanged: list[int] = []
     removed = []
     for name in live:
-        place = place_of.get(name)
-        if place is not None and (not kept or place > kept[-1]):
-            kept.append(place)
+        position = positions.get(name)
+        if position is not None and (not unchanged or position > unchanged[-1]):
+            unchanged.append(position)
         else:
             removed.append(name)
-    interval = set(kept)
-    added = [Added(shard, place) for place, shard in enumerate(target) if place not in interval]
+    known = set(unchanged)
+    added = [
+        Added(shard, position) for position, shard in enumerate(target) if position not in known
+    ]
     return tuple(added), tuple(removed)
 
 
-def _rejected(state: State, names: Iterable[str]) -> list[str]:
+def _list_rejected(state: State, names: Iterable[str]) -> list[str]:
     """Return the shards that are rejected."""
     bit = 1 << state.bits[REJECTION]
     return [
@@ -423,7 +428,7 @@ def _rejected(state: State, names: Iterable[str]) -> list[str]:
     ]
 
 
-def _refuse_unknown(state: State, snapshot: int) -> None:
+def _validate_snapshot(state: State, snapshot: int) -> None:
     if not 1 <= snapshot <= state.snapshot:
         raise get_snapshot_missing_error(state, snapshot)
 
@@ -438,7 +443,7 @@ def get_snapshot_missing_error(state: State, snapshot: int) -> SnapshotNotFoundE
     )
 
 
-def _refuse_moved_head(state: State, head: int, operation: str) -> None:
+def _validate_head(state: State, head: int, operation: str) -> None:
     if state.snapshot != head:
         raise ConflictError(
             f"{state.name}: {operation} planned on snapshot {head}, latest is {state.snapshot}",
@@ -457,9 +462,9 @@ def validate_shards(state: State, shards: Sequence[Shard], live: Iterable[str] =
             code="duplicate-shard",
             version=state.name,
         )
-    there = set(live)
+    live_names = set(live)
     for shard in shards:
-        if shard.name in there:
+        if shard.name in live_names:
             raise LogError(
                 f"{state.name}: shard {shard.name} exists already",
                 code="shard-exists",
@@ -476,13 +481,13 @@ def validate_shards(state: State, shards: Sequence[Shard], live: Iterable[str] =
     validate_not_tombstoned(state, shards)
 
 
-def validate_not_tombstoned(state: State, shards: Iterable[Shard], what: str = "") -> None:
-    """Raise TombstonedShardError for tombstoned shards."""
+def validate_not_tombstoned(state: State, shards: Iterable[Shard], prefix: str = "") -> None:
+    """Raise TombstonedShardError for tombstoned shards. `prefix` starts the problem."""
     names = tuple(s.name for s in shards if state.get_tombstone(s.name) is not None)
     if names:
         entry = state.get_tombstone(names[0])
         raise TombstonedShardError(
-            f"{state.name}: {what}shard {names[0]}"
+            f"{state.name}: {prefix}shard {names[0]}"
             + (f" and {len(names) - 1} more" if len(names) > 1 else "")
             + f" was vacuumed or erased in entry {entry}",
             names,
@@ -490,30 +495,31 @@ def validate_not_tombstoned(state: State, shards: Iterable[Shard], what: str = "
         )
 
 
-def _refuse_reserved(checks: Checks) -> None:
+def _validate_not_reserved(checks: Checks) -> None:
     for check in (*checks.shard, *checks.snapshot):
         if check in RESERVED_CHECKS:
             raise LogError(f"reserved check name {check!r}", code="reserved-name")
 
 
-def _refuse_bad_attestations(state: State, attestations: Sequence[Attestation]) -> None:
-    if len({*state.bits, *(told.check for told in attestations)}) > MAX_CHECKS:
-        most = MAX_CHECKS - len(RESERVED_CHECKS)
+def _validate_attestations(state: State, attestations: Sequence[Attestation]) -> None:
+    if len({*state.bits, *(attestation.check for attestation in attestations)}) > MAX_CHECKS:
+        limit = MAX_CHECKS - len(RESERVED_CHECKS)
         raise LogError(
-            f"{state.name}: too many checks (limit {most})",
+            f"{state.name}: too many checks (limit {limit})",
             code="too-many-checks",
             version=state.name,
         )
-    for told in attestations:
-        _refuse_reserved(Checks((told.check,)))
-        if told.content is not None and not state.snapshot_history.of_content(told.content):
+    for attestation in attestations:
+        content, shards = attestation.content, attestation.shards
+        _validate_not_reserved(Checks((attestation.check,)))
+        if content is not None and not state.snapshot_history.of_content(content):
             raise SnapshotNotFoundError(
-                f"{state.name}: no snapshot has content {told.content}",
+                f"{state.name}: no snapshot has content {content}",
                 code="snapshot-not-found",
                 version=state.name,
             )
-        if told.shards:
-            unknown = sorted(set(told.shards) - set(state.shard_history.named(told.shards)))
+        if shards:
+            unknown = sorted(set(shards) - set(state.shard_history.named(shards)))
             if unknown:
                 raise SnapshotNotFoundError(
                     f"{state.name}: shard {unknown[0]} not found",
@@ -527,7 +533,7 @@ def build_entry(
     state: State,
     change: Change,
     *,
-    id: str,  # noqa: A002 - the entry's own word
+    id: str,  # noqa: A002 - named like the field
     now: datetime,
     commit_info: CommitInfo,
 ) -> tuple[State, Entry, bytes] | None:
@@ -565,31 +571,31 @@ def build_entry(
     after.apply_results(entry)
     if may_publish(entry, after.checks):
         entry = replace(entry, published=find_latest_published(after))
-    _refuse_credentials(entry)
+    _validate_no_credentials(entry)
     entry, data = entry.sealed()
     after.accept_claims(entry)
     return after, entry, data
 
 
-def _refuse_credentials(entry: Entry) -> None:
+def _validate_no_credentials(entry: Entry) -> None:
     """Raise an error for credentials in any text of an entry."""
-    left: list[Any] = [entry.parameters, entry.commit_info.to_dict()]
-    left += [source.to_dict() for source in entry.sources]
-    left += [entry.pin.to_dict()] if entry.pin is not None else []
-    while left:
-        value = left.pop()
+    remaining: list[Any] = [entry.parameters, entry.commit_info.to_dict()]
+    remaining += [source.to_dict() for source in entry.sources]
+    remaining += [entry.pin.to_dict()] if entry.pin is not None else []
+    while remaining:
+        value = remaining.pop()
         if isinstance(value, str):
             validate_no_credentials(value, f"an entry of {entry.label}")
         elif isinstance(value, dict):
-            left += [*value, *value.values()]
+            remaining += [*value, *value.values()]
         elif isinstance(value, list):
-            left += value
+            remaining += value
 
 
 def _with_totals(entry: Entry, state: State, after: State) -> Entry:
     """Set totals and content. An append costs what is new."""
-    new = [one.shard for one in entry.added]
-    if not entry.removed and all(one.at is None for one in entry.added):
+    new = [item.shard for item in entry.added]
+    if not entry.removed and all(item.at is None for item in entry.added):
         content = state.content or content_digest(entry.fingerprint, [])
         return replace(
             entry, totals=state.totals + Totals.of(new), content=extend_digest(content, new)
@@ -601,9 +607,9 @@ def _with_totals(entry: Entry, state: State, after: State) -> Entry:
 
 
 def may_publish(entry: Entry, checks: Checks) -> bool:
-    """Whether the entry can move the newest published snapshot.
+    """Return True if an entry can change the latest published snapshot.
 
-    `checks` are those that a snapshot made by it needs.
+    `checks` are those that the snapshot of the entry needs.
     """
     if entry.attestations or entry.rejects is not None or entry.removed:
         return True

@@ -1,15 +1,15 @@
-"""Checkpoints: what a log says up to an entry, in one file that loads without replaying it.
+"""Checkpoints: the state of a log at an entry, in a file that loads without a replay.
 
-A checkpoint is derived. It names the digest of the entry it was made at and is used only if that
-entry has this digest; anything wrong with it means that the log is replayed instead.
+A checkpoint is derived. It has the digest of its entry and is used only if the entry has this
+digest. The log is replayed instead of a corrupt or missing checkpoint.
 
     8 bytes   "SHRDCKP1"
     8 bytes   size of the header, little-endian
-    header    canonical JSON: small facts, and for each table its offset, size and sha256
+    header    canonical JSON: small values, and the offset, size and sha256 of each table
     32 bytes  sha256 of everything before
     tables    Arrow IPC streams, one after the other
 
-So what is small is read at once, and each table when it is needed, checked against its digest.
+The header is read at once, each table when it is needed and compared with its digest.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 MAGIC = b"SHRDCKP1"
 FORMAT = 1
 VIRTUAL_FORMAT = 2
-"""Of a version that ever held a plan: releases that know no plans must not take it for another."""
+"""Format of versions with virtual shards: earlier releases must reject it."""
 SIDECAR_FORMAT = 3
-"""Of a log with digests of sidecars: it has one more table."""
+"""Format of logs with digests of sidecars, which has another table."""
 _ATTRIBUTES = {
     "stays": "shard_history",
     "timeline": "snapshot_history",
@@ -65,7 +65,7 @@ _logger = logging.getLogger(__name__)
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is corrupt, of another release, or of another log."""
+    """Checkpoint that is corrupt, of another release, or of another log."""
 
 
 def write_checkpoint(state: State) -> bytes:
@@ -80,7 +80,7 @@ def write_checkpoint(state: State) -> bytes:
     }
     if state.uses_sidecars:
         tables["sidecars"] = state.sidecars.to_table()
-    # All go to one sink: millions of rows are not copied once more than they must.
+    # A single sink for all tables saves a copy of millions of rows.
     sink = pa.BufferOutputStream()
     offsets = [0]
     for table in tables.values():
@@ -88,7 +88,7 @@ def write_checkpoint(state: State) -> bytes:
             writer.write_table(table.combine_chunks())
         offsets.append(sink.tell())
     data = memoryview(sink.getvalue())
-    places = {
+    locations = {
         name: {
             "offset": begin,
             "size": end - begin,
@@ -96,19 +96,21 @@ def write_checkpoint(state: State) -> bytes:
         }
         for name, (begin, end) in zip(tables, pairwise(offsets), strict=True)
     }
-    header = canonical.encode({**_facts(state), "format": _format(state), "tables": places})
+    header = canonical.encode(
+        {**_list_values(state), "format": _choose_format(state), "tables": locations}
+    )
     start = MAGIC + len(header).to_bytes(8, "little") + header
     return b"".join([start, hashlib.sha256(start).digest(), data])
 
 
-def _format(state: State) -> int:
+def _choose_format(state: State) -> int:
     if state.uses_sidecars:
         return SIDECAR_FORMAT
     virtual = pc.any(pc.ends_with(state.shard_history.names(), pattern=PLAN)).as_py()
     return VIRTUAL_FORMAT if virtual else FORMAT
 
 
-def _facts(state: State) -> dict[str, Any]:
+def _list_values(state: State) -> dict[str, Any]:
     return {
         "dataset": state.dataset,
         "version": state.version,
@@ -125,8 +127,8 @@ def _facts(state: State) -> dict[str, Any]:
         "published": state.published,
         "totals": state.totals.to_dict(),
         "content": state.content,
-        "tags": [hold.to_dict() for hold in state.tags.values()],
-        "pins": [hold.to_dict() for hold in state.pins.values()],
+        "tags": [tag.to_dict() for tag in state.tags.values()],
+        "pins": [pin.to_dict() for pin in state.pins.values()],
     }
 
 
@@ -136,34 +138,34 @@ def read_checkpoint(
     dataset: str,
     version: str,
     *,
-    instead: Callable[[], State] | None = None,
+    fallback: Callable[[], State] | None = None,
 ) -> State:
-    """A version as a checkpoint has it; its tables are read when they are needed.
+    """Read the state of a checkpoint. Tables are read when they are needed.
 
-    Raises CheckpointError, or StorageError if it cannot be read. A table that turns out to be
-    damaged or gone later is taken from `instead`: the same version, by replaying its log.
+    Raises CheckpointError, or StorageError if it cannot be read. `fallback` replays the log, for a
+    table that is corrupt or missing later.
     """
     facts, start = _read_header(store, name)
     if (facts["dataset"], facts["version"]) != (dataset, version):
-        raise CheckpointError("it is of another version")
+        raise CheckpointError("of another version")
 
     has_sidecars = facts["format"] == SIDECAR_FORMAT
 
     def load(table: str) -> Callable[[], pa.Table]:
-        place = facts["tables"].get(table)
+        location = facts["tables"].get(table)
 
         def read() -> pa.Table:
             try:
-                if place is not None:
-                    return _read_table(store, name, start + place["offset"], place)
-                if instead is None:
-                    raise CheckpointError("an earlier release wrote it")
+                if location is not None:
+                    return _read_table(store, name, start + location["offset"], location)
+                if fallback is None:
+                    raise CheckpointError("written by an earlier release")
             except (CheckpointError, StorageError):
-                if instead is None:
+                if fallback is None:
                     raise
-                shown, number = f"{dataset}/{version}", facts["number"]
-                _logger.warning("%s: the checkpoint at entry %d is damaged", shown, number)
-            return getattr(instead(), _ATTRIBUTES.get(table, table)).to_table()
+                label, number = f"{dataset}/{version}", facts["number"]
+                _logger.warning("%s: corrupt checkpoint at entry %d", label, number)
+            return getattr(fallback(), _ATTRIBUTES.get(table, table)).to_table()
 
         return read
 
@@ -201,39 +203,39 @@ def _read_header(store: Store, name: str) -> tuple[dict[str, Any], int]:
     """Read the header, and the offset of the tables."""
     info = store.info(name)
     if info is None:
-        raise CheckpointError("it is missing")
+        raise CheckpointError("not found")
     (head,) = store.read_ranges(name, [(0, min(info.size, _FIRST_READ_BYTES))])
     size = int.from_bytes(head[8:_FIXED_BYTES], "little")
     start = _FIXED_BYTES + size + _DIGEST_BYTES
     if head[:8] != MAGIC or start > info.size:
-        raise CheckpointError("it does not begin like a checkpoint")
+        raise CheckpointError("not a checkpoint")
     if start > len(head):
         head += store.read_ranges(name, [(len(head), start - len(head))])[0]
     sealed = head[: start - _DIGEST_BYTES]
     if hashlib.sha256(sealed).digest() != head[start - _DIGEST_BYTES : start]:
-        raise CheckpointError("its header does not match its digest")
+        raise CheckpointError("header digest mismatch")
     facts: dict[str, Any] = canonical.decode(sealed[_FIXED_BYTES:])
     reserved = {check: bit for bit, check in enumerate(RESERVED_CHECKS)}
     if facts["format"] not in _FORMATS or not reserved.items() <= facts["bits"].items():
-        raise CheckpointError("it is of another release")
-    if info.size != start + sum(place["size"] for place in facts["tables"].values()):
-        raise CheckpointError("it does not have the size that it should")
+        raise CheckpointError("of another release")
+    if info.size != start + sum(table["size"] for table in facts["tables"].values()):
+        raise CheckpointError("size mismatch")
     return facts, start
 
 
-def _read_table(store: Store, name: str, offset: int, place: dict[str, Any]) -> pa.Table:
-    (data,) = store.read_ranges(name, [(offset, place["size"])])
-    if hashlib.sha256(data).hexdigest() != place["sha256"]:
-        raise CheckpointError(f"{name}: a table does not match its digest")
+def _read_table(store: Store, name: str, offset: int, location: dict[str, Any]) -> pa.Table:
+    (data,) = store.read_ranges(name, [(offset, location["size"])])
+    if hashlib.sha256(data).hexdigest() != location["sha256"]:
+        raise CheckpointError(f"{name}: table digest mismatch")
     try:
         table = pa.ipc.open_stream(data).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise CheckpointError(f"{name}: a table is not valid Arrow data") from error
+        raise CheckpointError(f"{name}: table is not valid Arrow data") from error
     return table
 
 
-_FACTS = (
+_VALUES = (
     "number",
     "digest",
     "time",
@@ -250,36 +252,36 @@ _FACTS = (
 )
 
 
-def matches_replay(ledger: Replay, state: State) -> bool:
+def matches_replay(replay: Replay, state: State) -> bool:
     """Return True if a state, as of a checkpoint, equals a replay."""
-    if any(getattr(ledger, name) != getattr(state, name) for name in _FACTS):
+    if any(getattr(replay, name) != getattr(state, name) for name in _VALUES):
         return False
-    newest = ledger.snapshots[-1] if ledger.snapshots else None
-    told = (state.snapshot_entry, state.snapshot_time, state.snapshot_rejected)
-    if told != ((newest.entry, newest.time, newest.rejected) if newest else (0, BEGINNING, 0)):
+    last = replay.snapshots[-1] if replay.snapshots else None
+    latest = (state.snapshot_entry, state.snapshot_time, state.snapshot_rejected)
+    if latest != ((last.entry, last.time, last.rejected) if last else (0, BEGINNING, 0)):
         return False
     indexes = ["sources", "shard_names", "sidecars"]
     indexes += ["open_sources"] if state.open_sources.stored else []
     indexes += ["appended_sources"] if state.appended_sources.stored else []
     return (
-        _same_numbers(ledger.rows, _STAY_NUMBERS, state.shard_history.column)
-        and _same_others(ledger.rows, _STAYS, state.shard_history.to_table())
-        and _same_numbers(ledger.snapshots, _MOMENT_NUMBERS, state.snapshot_history.column)
-        and [made.content for made in ledger.snapshots] == state.snapshot_history.contents()
+        _equals_numbers(replay.rows, _SHARD_NUMBERS, state.shard_history.column)
+        and _equals_others(replay.rows, _SHARD_OTHERS, state.shard_history.to_table())
+        and _equals_numbers(replay.snapshots, _SNAPSHOT_NUMBERS, state.snapshot_history.column)
+        and [row.content for row in replay.snapshots] == state.snapshot_history.contents()
         and all(
-            getattr(ledger, name).to_table().equals(getattr(state, name).to_table())
+            getattr(replay, name).to_table().equals(getattr(state, name).to_table())
             for name in indexes
         )
     )
 
 
-def _same_numbers(
+def _equals_numbers(
     rows: Sequence[Any], columns: dict[str, Getter], column: Callable[[str], NDArray[Any]]
 ) -> bool:
     return all(column(name).tolist() == list(map(get, rows)) for name, get in columns.items())
 
 
-def _same_others(rows: Sequence[Any], columns: dict[str, Getter], table: pa.Table) -> bool:
+def _equals_others(rows: Sequence[Any], columns: dict[str, Getter], table: pa.Table) -> bool:
     return all(table[name].to_pylist() == list(map(get, rows)) for name, get in columns.items())
 
 
@@ -292,8 +294,8 @@ def _base(row: ReplayedShard) -> tuple[str | None, bytes | None]:
     return (None, None) if base is None else (base.name, bytes.fromhex(base.sha256))
 
 
-def _released(made: ReplayedSnapshot) -> int:
-    return 0 if made.unreferenced is None else to_microseconds(made.unreferenced)
+def _get_release_time(row: ReplayedSnapshot) -> int:
+    return 0 if row.unreferenced is None else to_microseconds(row.unreferenced)
 
 
 _MARKS: dict[str, Getter] = {
@@ -301,7 +303,7 @@ _MARKS: dict[str, Getter] = {
     "failed": attrgetter("failed"),
     "told": attrgetter("failed_entry"),
 }
-_STAY_NUMBERS: dict[str, Getter] = {
+_SHARD_NUMBERS: dict[str, Getter] = {
     **_MARKS,
     **{name: attrgetter(name) for name in ("since", "until")},
     "landed": attrgetter("added_entry"),
@@ -309,18 +311,18 @@ _STAY_NUMBERS: dict[str, Getter] = {
     **{name: attrgetter(f"shard.{name}") for name in ("records", "bytes")},
     "compression": lambda row: COMPRESSIONS.index(row.shard.compression),
 }
-_STAYS: dict[str, Getter] = {
+_SHARD_OTHERS: dict[str, Getter] = {
     "name": attrgetter("shard.name"),
     "sha256": lambda row: bytes.fromhex(row.shard.sha256),
     "source": lambda row: _digest(row.shard.source),
     "base": lambda row: _base(row)[0],
     "base_sha256": lambda row: _base(row)[1],
 }
-_MOMENT_NUMBERS: dict[str, Getter] = {
+_SNAPSHOT_NUMBERS: dict[str, Getter] = {
     **_MARKS,
     **{name: attrgetter(name) for name in ("entry", "rejected")},
     "made_from": attrgetter("parent"),
     **{name: attrgetter(f"totals.{name}") for name in ("records", "bytes", "shards")},
-    "time": lambda made: to_microseconds(made.time),
-    "released": _released,
+    "time": lambda row: to_microseconds(row.time),
+    "released": _get_release_time,
 }

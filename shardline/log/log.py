@@ -1,4 +1,4 @@
-"""The log of a version in storage: finding its head, reading it, and committing to it."""
+"""Log of a version in storage: find its latest entry, read entries, commit."""
 
 from __future__ import annotations
 
@@ -50,11 +50,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Log:
-    """The entries of one version.
-
-    `known` keeps the entries that were read, so that none is read again; None keeps none. Entries
-    never change once they are committed.
-    """
+    """Entries of a version. `known` caches the read entries, None disables the cache."""
 
     store: Store
     dataset: str
@@ -86,7 +82,7 @@ class Log:
 
     def load(self) -> State:
         """Return the current state: the latest checkpoint, and the entries after it."""
-        state = self._newest_checkpoint() or State(self.dataset, self.version)
+        state = self._read_latest_checkpoint() or State(self.dataset, self.version)
         self.follow(state)
         return state
 
@@ -97,12 +93,12 @@ class Log:
             state.apply(entry)
             yield state, entry
 
-    def _replayed(self, number: int) -> State:
+    def _replay_to(self, number: int) -> State:
         """Return the state after an entry, from the entries alone."""
         for state, entry in self.replay():
             if entry.number == number:
                 return state
-        raise CorruptLogError(self.label, number, "it is missing", "missing-entry")
+        raise CorruptLogError(self.label, number, "not found", "missing-entry")
 
     def follow(self, state: State) -> list[Entry]:
         """Update a state, and return the new entries."""
@@ -119,10 +115,10 @@ class Log:
         try:
             data = self.store.read(self.entry_name(number))
         except ObjectNotFoundError:
-            raise CorruptLogError(self.label, number, "it is missing", "missing-entry") from None
-        return self.keep(read_entry(self.label, number, data))
+            raise CorruptLogError(self.label, number, "not found", "missing-entry") from None
+        return self._cache(read_entry(self.label, number, data))
 
-    def keep(self, entry: Entry) -> Entry:
+    def _cache(self, entry: Entry) -> Entry:
         """Cache an entry, if this log has a cache."""
         if self.known is not None:
             self.known[entry.number] = entry
@@ -146,7 +142,7 @@ class Log:
             batch = numbers[first : first + _LARGEST_BATCH]
             for number, item in zip(batch, self._read_batch(batch), strict=True):
                 if item is None:
-                    raise CorruptLogError(self.label, number, "it is missing", "missing-entry")
+                    raise CorruptLogError(self.label, number, "not found", "missing-entry")
                 yield self._decode(number, item)
 
     def entries(self, first: int) -> Iterator[Entry]:
@@ -154,10 +150,10 @@ class Log:
         batch = _FIRST_BATCH
         while True:
             numbers = range(first, first + batch)
-            found = self._read_batch(numbers)
-            for number, item in zip(numbers, found, strict=True):
+            items = self._read_batch(numbers)
+            for number, item in zip(numbers, items, strict=True):
                 if item is None:
-                    self._refuse_gap(number, found[number - first + 1 :])
+                    self._validate_no_gap(number, items[number - first + 1 :])
                     return
                 yield self._decode(number, item)
             first += batch
@@ -168,19 +164,22 @@ class Log:
         known = self.known or {}
         unread = [number for number in numbers if number not in known]
         names = [self.entry_name(number) for number in unread]
-        found = self.store.read_many(names) if names else []
-        files = dict(zip(unread, found, strict=True))
+        contents = self.store.read_many(names) if names else []
+        files = dict(zip(unread, contents, strict=True))
         return [known[number] if number in known else files[number] for number in numbers]
 
     def _decode(self, number: int, item: Entry | bytes) -> Entry:
-        return item if isinstance(item, Entry) else self.keep(read_entry(self.label, number, item))
+        return (
+            item if isinstance(item, Entry) else self._cache(read_entry(self.label, number, item))
+        )
 
-    def _refuse_gap(self, number: int, behind: Sequence[Entry | bytes | None]) -> None:
-        """Handle a missing entry before a later one: it may have been committed meanwhile."""
-        later = any(behind) if behind else self.exists(number + 1)
-        if later and not self.exists(number):
-            what = "it is missing, and later ones are there"
-            raise CorruptLogError(self.label, number, what, "missing-entry")
+    def _validate_no_gap(self, number: int, later: Sequence[Entry | bytes | None]) -> None:
+        """Raise CorruptLogError if an entry is missing before a later one."""
+        has_later = any(later) if later else self.exists(number + 1)
+        if has_later and not self.exists(number):  # it may have been committed meanwhile
+            raise CorruptLogError(
+                self.label, number, "not found, but later entries exist", "missing-entry"
+            )
 
     def exists(self, number: int) -> bool:
         """Return True if the entry exists."""
@@ -199,21 +198,21 @@ class Log:
     def commit(
         self, state: State, change: Change, commit_info: CommitInfo, now: datetime
     ) -> tuple[State, Entry | None]:
-        """Commit a change on a version as we know it, or on what others have made of it since.
+        """Commit a change on a state, or rebased on concurrent commits.
 
-        Gives the version as it stands afterwards, and the entry: None if nothing was left to do.
+        Returns the state after the commit, and the entry; None if there is nothing to do.
         """
-        own = secrets.token_hex(16)
-        for lost in range(1_000_000):
-            made = self._planned(state, change, id=own, now=now, commit_info=commit_info)
-            if made is None:
+        entry_id = secrets.token_hex(16)
+        for attempt in range(1_000_000):
+            built = self._build(state, change, id=entry_id, now=now, commit_info=commit_info)
+            if built is None:
                 return state, None
-            after, entry, data = made
+            after, entry, data = built
             if self._put(entry, data):
                 if entry.number % CHECKPOINT_INTERVAL == 0:
                     self._try_checkpoint(after)
                 return after, entry
-            _pause(lost)
+            _pause(attempt)
             self.follow(state)
         raise StorageError(
             f"{self.label}: other writers committed first each time",
@@ -222,26 +221,26 @@ class Log:
             version=self.label,
         )
 
-    def _planned(
+    def _build(
         self,
         state: State,
         change: Change,
         *,
-        id: str,  # noqa: A002 - the entry's own word
+        id: str,  # noqa: A002 - named like the field
         now: datetime,
         commit_info: CommitInfo,
     ) -> tuple[State, Entry, bytes] | None:
         """Build the next entry. Refreshes the state before a change fails or does nothing."""
-        plan = functools.partial(
+        build = functools.partial(
             build_entry, state, change, id=id, now=now, commit_info=commit_info
         )
         try:
-            made = plan()
+            built = build()
         except LogError:
             if not self.follow(state):
                 raise
-            return plan()
-        return plan() if made is None and self.follow(state) else made
+            return build()
+        return build() if built is None and self.follow(state) else built
 
     def _put(self, entry: Entry, data: bytes) -> bool:
         """Create the file of an entry; False if it exists."""
@@ -256,13 +255,13 @@ class Log:
                 problem = error
             else:
                 return True
-            found = self._read_back(name)
-            if found is not None:
-                return found == data
+            content = self._read_back(name)
+            if content is not None:
+                return content == data
             _pause(attempt)
         raise CommitStateUnknownError(
             f"{self.label}: unknown whether entry {entry.number} was committed",
-            hint=Hint.of("run the same again: a source is never appended twice"),
+            hint=Hint.of("run the same command again, which never appends a source twice"),
             path=object_uri(self.store, name),
             version=self.label,
         ) from problem
@@ -287,13 +286,13 @@ class Log:
         except StorageError as error:
             _logger.warning("%s: no checkpoint at entry %d: %s", self.label, state.number, error)
 
-    def _newest_checkpoint(self) -> State | None:
+    def _read_latest_checkpoint(self) -> State | None:
         hinted = self.read_hint()
         state = self.checkpoint(hinted) if hinted else None
         if not self.exists((state.number if state else 0) + 2 * CHECKPOINT_INTERVAL):
             return state
-        newest = self.head_number() // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
-        for number in range(newest, max(newest - 4 * CHECKPOINT_INTERVAL, 0), -CHECKPOINT_INTERVAL):
+        latest = self.head_number() // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL
+        for number in range(latest, max(latest - 4 * CHECKPOINT_INTERVAL, 0), -CHECKPOINT_INTERVAL):
             state = self.checkpoint(number)
             if state is not None:
                 return state
@@ -315,20 +314,20 @@ class Log:
                 self.checkpoint_name(number),
                 self.dataset,
                 self.version,
-                instead=functools.cache(lambda: self._replayed(number)),
+                fallback=functools.cache(lambda: self._replay_to(number)),
             )
         except (CheckpointError, StorageError, ValueError, KeyError, TypeError) as error:
-            _logger.warning(
-                "%s: the checkpoint at entry %d is not used: %s", self.label, number, error
-            )
+            _logger.warning("%s: ignored checkpoint at entry %d: %s", self.label, number, error)
             return None
         if state.number != number or self.entry(number).digest != state.digest:
-            _logger.warning("%s: the checkpoint at entry %d is of another log", self.label, number)
+            _logger.warning(
+                "%s: ignored checkpoint at entry %d: of another log", self.label, number
+            )
             return None
         return state
 
 
-def _pause(lost: int) -> None:
-    """Wait for a random time that grows with each lost race."""
-    if lost:
-        time.sleep(random.uniform(0, min(0.001 * 2 ** min(lost, 10), _LONGEST_PAUSE)))  # noqa: S311
+def _pause(attempt: int) -> None:
+    """Wait for a random time that grows with each attempt."""
+    if attempt:
+        time.sleep(random.uniform(0, min(0.001 * 2 ** min(attempt, 10), _LONGEST_PAUSE)))  # noqa: S311

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _LATEST, _PUBLISHED = "latest", "published"
 _NAME = re.compile(r"([^/@]+)/([^/@]+)")
 _MAX_DIGITS = 19
-_PACKING_OPERATIONS = frozenset({"append", "rebuild"})
+_COMPRESSING_OPERATIONS = frozenset({"append", "rebuild"})
 _SHARD_COMPRESSIONS = frozenset({"none", "gzip"})
 _MAX_PIN = 200
 
@@ -68,9 +68,8 @@ def utc_now() -> datetime:
 class StoredVersion:
     """One version of a dataset, `shardline.open(root)["digits/v1"]`.
 
-    It stands where the log stood when it was opened, last refreshed or last committed to.
-    `run` and `code` are told in each entry: which run made it, by which code. With `keep_entries`,
-    no entry of the log is read twice.
+    The state is as of when the version was opened, refreshed or last committed to. `run` and `code`
+    are recorded in each entry. With `keep_entries`, read entries are cached.
     """
 
     snapshot_type: ClassVar[type[StoredSnapshot]] = StoredSnapshot
@@ -91,7 +90,7 @@ class StoredVersion:
                 f"invalid version {name!r}", hint=Hint.of("write DATASET/VERSION, as digits/v1")
             )
         self.log = Log(open_store(root), parts[1], parts[2], known={} if keep_entries else None)
-        self._maker = CommitInfo(__version__, socket.gethostname(), run, code)
+        self._commit_info = CommitInfo(__version__, socket.gethostname(), run, code)
         self._clock = clock
         self._lock = RLock()
         self._known: State | None = None
@@ -104,7 +103,7 @@ class StoredVersion:
 
     @property
     def name(self) -> str:
-        """`digits/v1`."""
+        """Name of the version: `digits/v1`."""
         return self.log.label
 
     @property
@@ -133,21 +132,21 @@ class StoredVersion:
 
     @property
     def compression(self) -> str | None:
-        """The compression of its latest data commit, "none" or "gzip": the default for the next.
+        """Compression of the latest data commit, "none" or "gzip": the default for the next.
 
-        None before there is one. Shards of older commits may be packed in another way.
+        None without a data commit. Shards of older commits may have other compressions.
         """
         state = self.state
         if not state.snapshot:
             return None
         entry = self.log.entry(state.snapshot_entry)
         compression = entry.read(RebuildParameters).compression
-        if entry.operation in _PACKING_OPERATIONS and compression in _SHARD_COMPRESSIONS:
+        if entry.operation in _COMPRESSING_OPERATIONS and compression in _SHARD_COMPRESSIONS:
             return compression
-        packed = _last_packing(one.shard for one in reversed(entry.added))
-        if packed is None:  # nothing was added, as by a rejection
-            packed = _last_packing(reversed(self.latest().shards))
-        return packed
+        # An entry that adds no shards, such as a rejection, has no compression.
+        return _find_compression(item.shard for item in reversed(entry.added)) or _find_compression(
+            reversed(self.latest().shards)
+        )
 
     def refresh(self) -> list[Entry]:
         """Read what others committed, and return their entries."""
@@ -159,19 +158,19 @@ class StoredVersion:
 
     def latest(self) -> StoredSnapshot:
         """Return the latest snapshot, published or not."""
-        self.schema  # noqa: B018 - refuses a version that does not exist
+        self.schema  # noqa: B018 - raises VersionNotFoundError
         if not self.state.snapshot:
             raise SnapshotNotFoundError(
                 f"{self.name}: no snapshot yet",
                 code="version-empty",
-                hint=Hint.of("append to it first"),
+                hint=Hint.of("append a source first"),
                 version=self.name,
             )
         return self.snapshot(self.state.snapshot)
 
     def published(self) -> StoredSnapshot:
         """Return the latest published snapshot."""
-        self.schema  # noqa: B018 - refuses a version that does not exist
+        self.schema  # noqa: B018 - raises VersionNotFoundError
         if self.state.published is None:
             raise SnapshotNotFoundError(
                 f"{self.name}: no published snapshot",
@@ -228,15 +227,15 @@ class StoredVersion:
     def tagged(self, tag: str) -> StoredSnapshot:
         """Return the snapshot of a tag."""
         tag = str(tag)
-        hold = self.state.tags.get(tag)
-        if hold is None or hold.snapshot is None:
+        ref = self.state.tags.get(tag)
+        if ref is None or ref.snapshot is None:
             tags = ", ".join(sorted(self.state.tags)) or "none"
             raise SnapshotNotFoundError(
                 f"{self.name}: tag {tag!r} not found (tags: {tags})",
                 code="tag-not-found",
                 version=self.name,
             )
-        return self.snapshot(hold.snapshot)
+        return self.snapshot(ref.snapshot)
 
     def at(self, time: datetime) -> StoredSnapshot:
         """Return the latest snapshot at a time, in UTC unless it has a zone."""
@@ -288,25 +287,25 @@ class StoredVersion:
         return self.commit(Create(schema, checks))
 
     def commit(self, change: Change) -> Entry | None:
-        """Commit a change, rebased onto what others committed meanwhile.
+        """Commit a change, rebased on concurrent commits. Returns None if there is nothing to do.
 
-        None if nothing was left to do. Raises ConflictError if the change no longer fits.
+        Raises ConflictError if the change no longer fits.
         """
         with self._lock:
             if not self._may_write:
                 self.store.check_conditions(self.log.folder)
                 self._may_write = True
-            self._refuse_missing_shards(change)
+            self._validate_shards_exist(change)
             state, self._known = self.state, None
-            self._known, entry = self.log.commit(state, change, self._maker, self._clock())
+            self._known, entry = self.log.commit(state, change, self._commit_info, self._clock())
             return entry
 
-    def _refuse_missing_shards(self, change: Change) -> None:
+    def _validate_shards_exist(self, change: Change) -> None:
         """Raise LogError for a shard that is missing or has another size."""
         if isinstance(change, (Append, Replace)):
             shards = list(change.written if isinstance(change, Append) else change.added)
         elif isinstance(change, Derive):
-            shards = [one.shard for one in change.added]
+            shards = [item.shard for item in change.added]
         else:
             return
         names = [self.shard_name(shard) for shard in shards]
@@ -336,35 +335,37 @@ class StoredVersion:
     def reject(
         self, snapshot: int, attestations: Iterable[Attestation] = (), reason: str = ""
     ) -> Entry | None:
-        """Reject a snapshot, together with what the checks found, in one entry.
+        """Reject a snapshot and attest check results in a single entry.
 
-        One that an erase made cannot be undone: then what the checks found is told alone.
+        The snapshot of an erase cannot be rejected: only the check results are attested.
         """
-        told = self.log.entry(self.snapshot(snapshot).entry)
-        if told.operation == "erase" and told.tombstones:
-            return self._attest_alone(snapshot, tuple(attestations))
-        if told.operation == "reject":
+        entry = self.log.entry(self.snapshot(snapshot).entry)
+        if entry.operation == "erase" and entry.tombstones:
+            return self._attest_erased(snapshot, tuple(attestations))
+        if entry.operation == "reject":
             return self.commit(Reject(snapshot, attestations=tuple(attestations), reason=reason))
-        lifted = (one for one in told.attestations if one.check == REJECTION and one.passed)
-        brought = tuple(one.shard for one in told.added)
-        back = told.operation in RESTORING_OPERATIONS
-        taken = self.state.shard_history.named(told.removed)
+        added = tuple(item.shard for item in entry.added)
+        removed = self.state.shard_history.named(entry.removed)
+        names, sources = tuple(shard.name for shard in added), entry.sources
+        if entry.operation in RESTORING_OPERATIONS:
+            lifted = (
+                item for item in entry.attestations if item.check == REJECTION and item.passed
+            )
+            names, sources = tuple(name for item in lifted for name in item.shards), ()
         return self.commit(
             Reject(
                 snapshot,
-                brought,
-                tuple(taken[name].shard for name in told.removed),
-                tuple(name for one in lifted for name in one.shards)
-                if back
-                else tuple(shard.name for shard in brought),
-                () if back else told.sources,
+                added,
+                tuple(removed[name].shard for name in entry.removed),
+                names,
+                sources,
                 tuple(attestations),
                 reason,
             )
         )
 
-    def _attest_alone(self, snapshot: int, found: tuple[Attestation, ...]) -> Entry | None:
-        if not found:
+    def _attest_erased(self, snapshot: int, attestations: tuple[Attestation, ...]) -> Entry | None:
+        if not attestations:
             raise ConflictError(
                 f"{self.name}: cannot reject snapshot {snapshot}, which an erase committed",
                 code="cannot-reject-erase",
@@ -375,7 +376,7 @@ class StoredVersion:
                 version=self.name,
                 snapshot=snapshot,
             )
-        return self.commit(Attest(found))
+        return self.commit(Attest(attestations))
 
     def restore(self, snapshot: int, *, head: int | None = None) -> Entry | None:
         """Restore an old snapshot as a new one; `head` must be the latest snapshot."""
@@ -398,9 +399,9 @@ class StoredVersion:
         return self.commit(SetTag(tag, None if snapshot is None else self._number(snapshot)))
 
     def pin(self, pin: str, snapshot: int | None, reason: str = "") -> Entry | None:
-        """Pin a snapshot, which vacuum keeps; None releases the pin."""
-        fits = str(pin) == pin and pin.isprintable() and 0 < len(pin) <= _MAX_PIN
-        if not fits:
+        """Pin a snapshot, which vacuum retains; None releases the pin."""
+        is_valid = str(pin) == pin and pin.isprintable() and 0 < len(pin) <= _MAX_PIN
+        if not is_valid:
             raise InvalidNameError(
                 f"invalid pin name: expected 1 to {_MAX_PIN} printable characters",
                 version=self.name,
@@ -417,22 +418,22 @@ def validate_schema(schema: object, version: str) -> None:
         )
 
 
-def _last_packing(shards: Iterable[Shard]) -> str | None:
-    """Return how the first of these shards is packed that contains records."""
+def _find_compression(shards: Iterable[Shard]) -> str | None:
+    """Return the compression of the first shard with records."""
     for shard in shards:
         if shard.bytes and not shard.virtual:
             return "none" if shard.compression == "none" else "gzip"
     return None
 
 
-def validate_version(**given: object) -> None:
+def validate_version(**versions: object) -> None:
     """Raise an error unless all values, by parameter name, are versions."""
-    for parameter, value in given.items():
+    for parameter, value in versions.items():
         if not isinstance(value, StoredVersion):
-            named = isinstance(value, str) and _NAME.fullmatch(value)
+            name = value if isinstance(value, str) and _NAME.fullmatch(value) else "digits/v1"
             raise InvalidTypeError(
                 f"{parameter}: expected a Version, got {type(value).__name__}",
-                hint=Hint.of(f"write `shardline.open(root)[{value if named else 'digits/v1'!r}]`"),
+                hint=Hint.of(f"write `shardline.open(root)[{name!r}]`"),
             )
 
 

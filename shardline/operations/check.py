@@ -117,7 +117,7 @@ def check_version(
     if find_missing and not recheck and INTEGRITY in only:
         intervals += _list_missing_or_truncated(version, target, intervals)
     shards = tuple(interval.shard for interval in intervals)
-    validate_not_tombstoned(version.state, shards, f"snapshot {target.number} cannot be checked: ")
+    validate_not_tombstoned(version.state, shards, f"cannot check snapshot {target.number}: ")
     stacks = list_stacks(replace(target, list_shards=lambda: shards))
     checker = _ShardChecker(version, SCHEMA in required, limits, progress)
     sizes = [get_joinable_bytes(shard) for shard in shards]

@@ -76,7 +76,7 @@ class Story:
 
     def by(self, run: str = "", code: str = "") -> None:
         """Say who makes the entries from now on."""
-        self.version._maker = CommitInfo("0.1.0", "golden", run, code)
+        self.version._commit_info = CommitInfo("0.1.0", "golden", run, code)
 
     def shard(
         self,

@@ -110,7 +110,7 @@ class History:
         if kind == "restore":
             return Restore(snapshot, state.snapshot)
         if kind == "reject":
-            return Reject(snapshot, brought=tuple(live[-2:]), new=some, sources=())
+            return Reject(snapshot, added=tuple(live[-2:]), rejected=some, sources=())
         if kind == "tag":
             return SetTag(random.choice("ab"), random.choice([snapshot, None]))
         if kind == "pin":

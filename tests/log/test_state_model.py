@@ -578,7 +578,7 @@ def test_what_is_tried_and_not_committed_leaves_no_trace(tmp_path: Path) -> None
     for change in (
         Attest((Attestation("counts", passed=False, content=content),)),
         Attest((Attestation("integrity", passed=False, shards=names),)),
-        Reject(2, brought=(shard_of("b"),), new=(shard_name("b"),)),
+        Reject(2, added=(shard_of("b"),), rejected=(shard_name("b"),)),
         Restore(1, head=5),
         SetTag("good", 2),
         versions.rebuild_of("ab", "r"),

@@ -54,7 +54,7 @@ def files(reference: str, *, null: bool, python: bool, root: str | None, as_json
     version = open_version(open_root(root), target)
     snapshot = find_snapshot(version, target)
     validate_not_tombstoned(
-        version.state, snapshot.shards, f"snapshot {snapshot.number} cannot be read any more: "
+        version.state, snapshot.shards, f"cannot read snapshot {snapshot.number}: "
     )
     if python:
         click.echo(_format_snippet(snapshot), nl=False)
