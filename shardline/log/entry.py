@@ -64,11 +64,11 @@ _Sidecars = Annotated[dict[str, str], Converter(dict, None, parse_sidecars)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(JsonObject):
-    """One commit.
+    """A commit.
 
-    `previous` is the digest of the entry before. `snapshot`, `published`, `totals` and `content`
-    tell how the version stands after the entry, so that its newest entry alone answers for it.
-    The other fields tell what changed, and are empty where they do not apply.
+    `previous` is the digest of the previous entry. `snapshot`, `published`, `totals` and `content`
+    are claims about the version after the entry, so that the latest entry is enough to know them.
+    The other fields are its changes, and are empty where they do not apply.
     """
 
     json_label: ClassVar = "an entry"
@@ -112,17 +112,17 @@ class Entry(JsonObject):
 
     @property
     def changes_data(self) -> bool:
-        """True if the entry makes a snapshot."""
+        """True if the entry adds a snapshot."""
         return bool(self.added or self.removed)
 
     @property
     def features(self) -> list[str]:
         """Features that a reader of the entry must know."""
-        found = [SIDECARS] if self.sidecars else []
-        return [*found, VIRTUAL] if any(one.shard.virtual for one in self.added) else found
+        features = [SIDECARS] if self.sidecars else []
+        return [*features, VIRTUAL] if any(item.shard.virtual for item in self.added) else features
 
     def read(self, kind: type[Parameters]) -> Parameters:
-        """Return the parameters, decoded once as those of an operation."""
+        """Return the parameters as those of an operation. Decodes them once."""
         known = self._decoded
         if known is None:
             known = {}
@@ -134,7 +134,7 @@ class Entry(JsonObject):
 
     @property
     def bases(self) -> tuple[str, ...]:
-        """Name the shard that each added shard was computed from; empty if unknown.
+        """Name of the shard that each added shard was computed from; empty if unknown.
 
         The name is empty for a shard of a source.
         """
@@ -147,9 +147,9 @@ class Entry(JsonObject):
 
     def named_snapshots(self) -> list[int]:
         """Return the snapshots that the entry refers to."""
-        told = [self.published, self.rejects, self.restores]
-        told += [hold.snapshot for hold in (self.tag, self.pin) if hold is not None]
-        return [number for number in told if number is not None]
+        numbers = [self.published, self.rejects, self.restores]
+        numbers += [ref.snapshot for ref in (self.tag, self.pin) if ref is not None]
+        return [number for number in numbers if number is not None]
 
     def to_dict(self) -> Json:
         """Serialize to log-entry JSON, without the digest."""
@@ -157,7 +157,7 @@ class Entry(JsonObject):
         return {**payload, "features": self.features} if self.features else payload
 
     def sealed(self) -> tuple[Entry, bytes]:
-        """Return the entry with its digest, and its bytes."""
+        """Return the entry with its digest, and its file content."""
         digest, data = canonical.seal(self.to_dict())
         return replace(self, digest=digest), data + b"\n"
 
@@ -166,18 +166,18 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
     """Parse an entry. Raises CorruptLogError if any bit has changed."""
     try:
         if not data.endswith(b"\n"):
-            raise ValueError("it does not end as it should: it was cut off, or added to")
-        told = canonical.decode(data[:-1])
-        if not isinstance(told, dict):
-            raise ValueError("it is no JSON object")
-        digest = told.pop("digest", None)
-        if digest != _digest_without(digest, data[:-1], told):
-            raise ValueError("it does not match its digest: it was damaged or changed")
-        _refuse_newer(version, number, told)
-        entry = codec.decode(Entry, told, digest=digest)
+            raise ValueError("truncated or extended")
+        payload = canonical.decode(data[:-1])
+        if not isinstance(payload, dict):
+            raise ValueError("not a JSON object")
+        digest = payload.pop("digest", None)
+        if digest != _compute_digest(digest, data[:-1], payload):
+            raise ValueError("digest mismatch")
+        _validate_format(version, number, payload)
+        entry = codec.decode(Entry, payload, digest=digest)
         if (entry.label, entry.number) != (version, number):
-            itself = f"entry {entry.number} of {entry.label}"
-            raise CorruptLogError(version, number, f"it says that it is {itself}", "moved-entry")
+            actual = f"found entry {entry.number} of {entry.label}"
+            raise CorruptLogError(version, number, actual, "moved-entry")
     except CorruptLogError:
         raise
     except ValueError as error:
@@ -186,9 +186,9 @@ def read_entry(version: str, number: int, data: bytes) -> Entry:
 
 
 def is_sealed(data: bytes, digest: str) -> bool:
-    """Return True if this is the file of the entry with this digest.
+    """Return True if `data` is the file of the entry with this digest, without decoding it.
 
-    Nothing is decoded. False proves nothing: the digest may also be part of other fields.
+    False proves nothing, because other fields may contain the digest too.
     """
     field = f'"digest":"{digest}",'.encode()
     if not data.endswith(b"\n") or data.count(field) != 1:
@@ -196,29 +196,29 @@ def is_sealed(data: bytes, digest: str) -> bool:
     return hashlib.sha256(data[:-1].replace(field, b"")).hexdigest() == digest
 
 
-def _digest_without(digest: object, text: bytes, told: dict[str, Any]) -> str:
-    """The digest of an entry's canonical text without its digest.
+def _compute_digest(digest: object, text: bytes, payload: dict[str, Any]) -> str:
+    """Compute the digest of an entry, whose canonical text includes its digest.
 
-    That stands in the text: if only once, it is cut out, and else the rest is written anew.
+    Encodes the payload only if the text contains the digest more than once.
     """
     field = f'"digest":"{digest}",'.encode()
     if text.count(field) == 1:
         return hashlib.sha256(text.replace(field, b"")).hexdigest()
-    return hashlib.sha256(canonical.encode(told)).hexdigest()
+    return hashlib.sha256(canonical.encode(payload)).hexdigest()
 
 
-def _refuse_newer(version: str, number: int, told: dict[str, Any]) -> None:
-    features = told.pop("features", [])
+def _validate_format(version: str, number: int, payload: dict[str, Any]) -> None:
+    features = payload.pop("features", [])
     unknown = sorted(set(map(str, features)) - FEATURES) if isinstance(features, list) else ["?"]
-    if told.get("format") == FORMAT and not unknown:
+    if payload.get("format") == FORMAT and not unknown:
         return
-    commit_info = told.get("by")
+    commit_info = payload.get("by")
     release = commit_info.get("release") if isinstance(commit_info, dict) else None
-    named = isinstance(release, str) and _RELEASE.fullmatch(release)
-    what = f"the feature {unknown[0]!r}" if unknown else f"format {told.get('format')!r}"
-    needed = f"shardline {release} or newer" if named else "a newer release of shardline"
+    is_known = isinstance(release, str) and _RELEASE.fullmatch(release)
+    problem = f"feature {unknown[0]!r}" if unknown else f"format {payload.get('format')!r}"
+    needed = f"shardline {release} or newer" if is_known else "a newer release of shardline"
     raise UnknownFormatError(
-        f"{version}: entry {number} uses {what}, unknown to this release",
+        f"{version}: entry {number} has unknown {problem}",
         number,
         hint=Hint.of(f"use {needed}"),
         version=version,

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 _MAX_NEW = 4096
 _REMOVED = 0
 _SortedDigests: TypeAlias = tuple[NDArray[np.uint64], memoryview, NDArray[np.int64]]
-"""First eight bytes of each key, all keys one after the other, and their numbers."""
+"""First eight bytes of each key, all keys in sequence, and their numbers."""
 _SortedHashes: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.int64]]
 
 
 class DigestIndex(EditedColumns[_SortedDigests, dict[str, int]]):
     """Map from SHA-256 digests to numbers, by binary search.
 
-    A checkpoint of an earlier release may have no such table: it is not `stored`, and the log is
+    If `stored` is False, the checkpoint of an earlier release lacks the table, and the log is
     replayed.
     """
 
@@ -37,7 +37,7 @@ class DigestIndex(EditedColumns[_SortedDigests, dict[str, int]]):
         self.stored = stored
 
     def put(self, key: str, number: int) -> None:
-        """Set the number of a key; it is not 0."""
+        """Set the number of a key, which must not be 0."""
         self._edits[key] = number
 
     def remove(self, key: str) -> None:
@@ -48,25 +48,25 @@ class DigestIndex(EditedColumns[_SortedDigests, dict[str, int]]):
             self._edits[key] = _REMOVED
 
     def get(self, key: str) -> int | None:
-        """Return the number of a key; None if there is none."""
+        """Return the number of a key; None if unknown."""
         number = self._edits.get(key)
         if number is not None:
             return number or None
         if self._load is None and self._columns is None:
             return None
-        place, there = self._place(bytes.fromhex(key))
-        return int(self._get_stored()[2][place]) if there else None
+        row, exists = self._find_row(bytes.fromhex(key))
+        return int(self._get_stored()[2][row]) if exists else None
 
     def get_many(self, keys: bytes) -> NDArray[np.int64]:
-        """Return the numbers of many keys, 32 bytes each; 0 for a key that is not there.
+        """Return the numbers of many keys, 32 bytes each; 0 for an unknown key.
 
-        It costs a binary search in compiled code for each, and no Python object.
+        Costs a binary search in compiled code per key, and no Python object.
         """
-        numbers = self._fold()[2]
-        rows, there = self._find(keys)
-        found = np.zeros(len(rows), np.int64)
-        found[there] = numbers[rows[there]]
-        return found
+        stored = self._fold()[2]
+        rows, exists = self._find(keys)
+        numbers = np.zeros(len(rows), np.int64)
+        numbers[exists] = stored[rows[exists]]
+        return numbers
 
     def items(self) -> Iterator[tuple[str, int]]:
         """Yield all keys with their numbers."""
@@ -88,12 +88,12 @@ class DigestIndex(EditedColumns[_SortedDigests, dict[str, int]]):
         ordered = sorted(self._edits)
         new_keys = bytes.fromhex("".join(ordered))
         new_numbers = np.array([self._edits[key] for key in ordered], np.int64)
-        places, there = self._find(new_keys)
-        numbers[places[there]] = new_numbers[there]
-        inserted = ~there & (new_numbers != _REMOVED)
-        places = places[inserted]
-        rows = np.insert(rows, places, np.frombuffer(new_keys, "V32")[inserted])
-        numbers = np.insert(numbers, places, new_numbers[inserted])
+        positions, exists = self._find(new_keys)
+        numbers[positions[exists]] = new_numbers[exists]
+        inserted = ~exists & (new_numbers != _REMOVED)
+        positions = positions[inserted]
+        rows = np.insert(rows, positions, np.frombuffer(new_keys, "V32")[inserted])
+        numbers = np.insert(numbers, positions, new_numbers[inserted])
         rows, numbers = rows[numbers != _REMOVED], numbers[numbers != _REMOVED]
         data = rows.tobytes()
         return np.frombuffer(data, ">u8")[::4].astype(np.uint64), memoryview(data), numbers
@@ -101,19 +101,19 @@ class DigestIndex(EditedColumns[_SortedDigests, dict[str, int]]):
     def _find(self, keys: bytes) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the position of each key, or where to insert it, and whether it exists."""
         prefixes, known, _ = self._get_stored()
-        wanted = np.frombuffer(keys, ">u8").reshape(-1, 4)
-        rows = np.searchsorted(prefixes, wanted[:, 0].astype(np.uint64))
-        there = np.zeros(len(rows), np.bool_)
+        requested = np.frombuffer(keys, ">u8").reshape(-1, 4)
+        rows = np.searchsorted(prefixes, requested[:, 0].astype(np.uint64))
+        exists = np.zeros(len(rows), np.bool_)
         inside = np.flatnonzero(rows < len(prefixes))
         stored = np.frombuffer(known, ">u8").reshape(-1, 4)[rows[inside]]
-        there[inside] = (stored == wanted[inside]).all(axis=1)
-        # Where other keys have the same first eight bytes, the search found the first of them.
-        shared = inside[(stored[:, 0] == wanted[inside, 0]) & ~there[inside]]
-        for at in shared.tolist():
-            rows[at], there[at] = self._place(keys[at * 32 : at * 32 + 32])
-        return rows, there
+        exists[inside] = (stored == requested[inside]).all(axis=1)
+        # Among keys with the same first eight bytes, the search returns the first.
+        shared = inside[(stored[:, 0] == requested[inside, 0]) & ~exists[inside]]
+        for index in shared.tolist():
+            rows[index], exists[index] = self._find_row(keys[index * 32 : index * 32 + 32])
+        return rows, exists
 
-    def _place(self, key: bytes) -> tuple[int, bool]:
+    def _find_row(self, key: bytes) -> tuple[int, bool]:
         """Return the position of a key, or where to insert it, and whether it exists."""
         prefixes, keys, _ = self._get_stored()
         if not len(prefixes):
@@ -121,9 +121,9 @@ class DigestIndex(EditedColumns[_SortedDigests, dict[str, int]]):
         prefix = np.uint64(int.from_bytes(key[:8], "big"))
         row = int(np.searchsorted(prefixes, prefix))
         while row < len(prefixes) and prefixes[row] == prefix:
-            found = bytes(keys[row * 32 : row * 32 + 32])
-            if found >= key:
-                return row, found == key
+            stored = bytes(keys[row * 32 : row * 32 + 32])
+            if stored >= key:
+                return row, stored == key
             row += 1
         return row, False
 
@@ -136,24 +136,24 @@ class DigestIndex(EditedColumns[_SortedDigests, dict[str, int]]):
             start = column.offset * 32
             data = bytes(memoryview(column.buffers()[1])[start : start + 32 * len(column)])
             numbers = table["number"].to_numpy()
-        words = np.frombuffer(data, ">u8").reshape(-1, 4)
-        return words[:, 0].astype(np.uint64), memoryview(data), numbers
+        parts = np.frombuffer(data, ">u8").reshape(-1, 4)
+        return parts[:, 0].astype(np.uint64), memoryview(data), numbers
 
 
 def hash_location(source: Source) -> int:
-    """Return the hash of where a source comes from: its path, or the name of the batch."""
+    """Return the hash of the path or batch name of a source."""
     return int(source.location_key[:16], 16)
 
 
 def hash_content(source: Source) -> int | None:
-    """Return the hash of what a file contains; None for a batch, whose name is all that counts."""
+    """Return the hash of the content of a file; None for a batch, identified by its name."""
     return None if source.sha256 is None else int(source.sha256[:16], 16)
 
 
 class SourceIndex(EditedColumns[_SortedHashes, dict[int, tuple[int, ...]]]):
     """Map from hashes of locations and contents to the entries that appended them.
 
-    A checkpoint of an earlier release has no such table: it is not `stored`, and the log is
+    If `stored` is False, the checkpoint of an earlier release lacks the table, and the log is
     replayed.
     """
 
@@ -184,7 +184,7 @@ class SourceIndex(EditedColumns[_SortedHashes, dict[int, tuple[int, ...]]]):
     def since(self, source: Source, entry: int) -> bool:
         """Return True if the path, batch or content may have been appended after an entry."""
         hashes = (hash_location(source), hash_content(source))
-        return any(max(self.find(one), default=0) > entry for one in hashes if one is not None)
+        return any(max(self.find(key), default=0) > entry for key in hashes if key is not None)
 
     def to_table(self) -> pa.Table:
         """Return all hashes in order with their entries, for a checkpoint."""
@@ -196,10 +196,10 @@ class SourceIndex(EditedColumns[_SortedHashes, dict[int, tuple[int, ...]]]):
         rows = sorted((key, number) for key, numbers in self._edits.items() for number in numbers)
         new = np.array([key for key, _ in rows], np.uint64)
         # New entries are the latest of their hash.
-        places = np.searchsorted(hashes, new, "right")
+        positions = np.searchsorted(hashes, new, "right")
         return (
-            np.insert(hashes, places, new),
-            np.insert(entries, places, [number for _, number in rows]),
+            np.insert(hashes, positions, new),
+            np.insert(entries, positions, [number for _, number in rows]),
         )
 
     def _read(self, table: pa.Table | None) -> _SortedHashes:

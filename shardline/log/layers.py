@@ -1,8 +1,8 @@
-"""The layers of a snapshot's shards: an overlay, the base that it lies beside, and so on down.
+"""Layers of the shards of a snapshot: an overlay, its base, the base of that, and so on.
 
-An overlay holds the features that its version declares and the version of its base does not, record
-for record. The facts of a base stand in the log of its owner, and are held here against what the
-overlay was made for: content, records, and features that are not declared twice.
+An overlay contains, record for record, the features that its version declares in addition to the
+version of its base. The log of the base's owner is compared with what the overlay expects: content,
+records, and features that no other layer has.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ if TYPE_CHECKING:
     from shardline.schema.validation import FeatureKey
 
 _NONE: frozenset[FeatureKey] = frozenset()
-_SHOWN_DIGITS = 12
+_DIGITS = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One shard of a stack, which stands in the log of `version`.
+    """Shard of a stack, from the log of `version`.
 
-    `schema` has the features that its own records hold, and `below` are the keys of those that its
-    base's version declares; `schema` is None where that is not known. `passed` and `failed` are the
-    checks that a base has passed and failed there, `tombstone` is the entry by which
-    vacuum took it.
+    `schema` has the features of its own records, None if unknown. `below` has the keys of the
+    features that the version of its base declares. `passed` and `failed` are the check results of a
+    base, and `tombstone` is the entry that tombstoned it.
     """
 
     shard: Shard
@@ -55,21 +54,21 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class LayerMismatch:
-    """Why an overlay does not fit its base."""
+    """Overlay that does not fit its base."""
 
     overlay: str
     base: str
-    why: str
+    reason: str
 
     def __str__(self) -> str:
-        return f"{self.overlay} lies beside {self.base}, {self.why}"
+        return f"{self.overlay} on {self.base}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The layers of a shard, the lowest first and itself last.
+    """Layers of a shard, from the lowest to the shard itself.
 
-    With a `mismatch` they cannot be read together, and those below it may not be known.
+    With a `mismatch` they cannot be read together, and lower layers may be unknown.
     """
 
     layers: tuple[Layer, ...]
@@ -82,12 +81,12 @@ class Stack:
 
     @property
     def problem(self) -> str:
-        """The mismatch as a problem of the shard itself; empty if there is none."""
+        """Mismatch as a problem of the shard itself; empty if none."""
         if self.mismatch is None:
             return ""
-        own = self.mismatch.overlay == self.top.shard.name
-        which = "it" if own else f"its base {self.mismatch.overlay}"
-        return f"{which} lies beside {self.mismatch.base}, {self.mismatch.why}"
+        if self.mismatch.overlay == self.top.shard.name:
+            return f"base {self.mismatch.base} does not fit: {self.mismatch.reason}"
+        return f"layers do not fit: {self.mismatch}"
 
 
 def list_stacks(snapshot: StoredSnapshot) -> list[Stack]:
@@ -95,18 +94,18 @@ def list_stacks(snapshot: StoredSnapshot) -> list[Stack]:
     logs = _Logs(snapshot)
     schema = snapshot.schema
     stacks = [Stack((Layer(shard, snapshot.version, schema),)) for shard in snapshot.shards]
-    overlays = {place: shard.base for place, shard in enumerate(snapshot.shards) if shard.base}
-    growing = overlays
-    while growing:
-        found = logs.find(growing.values())
-        for place, base in growing.items():
-            stacks[place] = logs.put_below(stacks[place], base, found.get(base.name))
-        lowest = {place: stacks[place].layers[0].shard.base for place in growing}
-        growing = {
-            place: base for place, base in lowest.items() if base and not stacks[place].mismatch
+    overlays = {index: shard.base for index, shard in enumerate(snapshot.shards) if shard.base}
+    incomplete = overlays
+    while incomplete:
+        intervals = logs.find(incomplete.values())
+        for index, base in incomplete.items():
+            stacks[index] = logs.put_below(stacks[index], base, intervals.get(base.name))
+        lowest = {index: stacks[index].layers[0].shard.base for index in incomplete}
+        incomplete = {
+            index: base for index, base in lowest.items() if base and not stacks[index].mismatch
         }
-    for place in overlays:
-        stacks[place] = logs.with_features(stacks[place])
+    for index in overlays:
+        stacks[index] = logs.with_features(stacks[index])
     return stacks
 
 
@@ -117,33 +116,33 @@ class _Logs:
         self._snapshot = snapshot
         self._dataset = snapshot.version.split("/", 1)[0]
         self._opened: dict[str, StoredVersion] = {}
-        self._damaged: dict[str, str] = {}
+        self._corrupt: dict[str, str] = {}
         self._added: dict[tuple[str, str | None], tuple[Schema | None, frozenset[FeatureKey]]] = {}
-        self._clashes: dict[tuple[str, str], str] = {}
+        self._conflicts: dict[tuple[str, str], str] = {}
 
     def find(self, bases: Iterable[Base]) -> dict[str, ShardInterval]:
         """Find the intervals of bases, by name."""
         names: dict[str, dict[str, None]] = {}
         for base in bases:
             names.setdefault(base.owner, {})[base.name] = None
-        found: dict[str, ShardInterval] = {}
-        for owner, wanted in names.items():
+        intervals: dict[str, ShardInterval] = {}
+        for owner, owned in names.items():
             try:
-                found |= self._log(owner).state.shard_history.named(list(wanted))
+                intervals |= self._open(owner).state.shard_history.named(list(owned))
             except CorruptLogError as error:
-                self._damaged[owner] = str(error)
-        return found
+                self._corrupt[owner] = str(error)
+        return intervals
 
     def put_below(self, stack: Stack, base: Base, interval: ShardInterval | None) -> Stack:
         """Put the base of the lowest shard under a stack."""
         lowest = stack.layers[0].shard
         owner = self._name(base.owner)
         if interval is None:
-            why = f"which is not in the log of {owner}"
-            if base.owner in self._damaged:
-                why = f"of which no one can tell: {self._damaged[base.owner]}"
-            return replace(stack, mismatch=LayerMismatch(lowest.name, base.name, why))
-        state = self._log(base.owner).state
+            reason = f"base not found in the log of {owner}"
+            if base.owner in self._corrupt:
+                reason = f"base unknown: {self._corrupt[base.owner]}"
+            return replace(stack, mismatch=LayerMismatch(lowest.name, base.name, reason))
+        state = self._open(base.owner).state
         layer = Layer(
             interval.shard,
             owner,
@@ -156,33 +155,31 @@ class _Logs:
             ),
             tombstone=state.get_tombstone(base.name),
         )
-        why = ""
+        reason = ""
         if interval.shard.content != base.sha256:
-            told, pinned = (one[:_SHOWN_DIGITS] for one in (interval.shard.content, base.sha256))
-            why = f"whose content is {told}… by the log of {owner}, and pinned is {pinned}…"
+            actual, expected = interval.shard.content[:_DIGITS], base.sha256[:_DIGITS]
+            reason = f"content {actual}… in the log of {owner}, expected {expected}…"
         elif interval.shard.records != lowest.records:
-            why = (
-                f"which has {format_count(interval.shard.records, 'record')}, and it has "
-                f"{lowest.records}"
-            )
-        mismatch = LayerMismatch(lowest.name, base.name, why) if why else None
+            records = format_count(interval.shard.records, "record")
+            reason = f"base has {records}, expected {lowest.records}"
+        mismatch = LayerMismatch(lowest.name, base.name, reason) if reason else None
         return Stack((layer, *stack.layers), mismatch)
 
     def with_features(self, stack: Stack) -> Stack:
         """Add the features of each layer to a stack."""
         layers = [self._with_features(layer) for layer in stack.layers]
-        mismatch = stack.mismatch or next(self._not_disjoint(layers), None)
+        mismatch = stack.mismatch or next(self._find_conflicts(layers), None)
         return Stack(tuple(layers), mismatch)
 
     def _with_features(self, layer: Layer) -> Layer:
         base = layer.shard.base
         pair = layer.shard.owner, None if base is None else base.owner
         if pair not in self._added:
-            self._added[pair] = self._added_by(*pair)
+            self._added[pair] = self._split_features(*pair)
         schema, below = self._added[pair]
         return replace(layer, schema=schema, below=below)
 
-    def _added_by(
+    def _split_features(
         self, owner: str, base: str | None
     ) -> tuple[Schema | None, frozenset[FeatureKey]]:
         """Return the features that a version adds to another, and the keys of the others."""
@@ -195,40 +192,40 @@ class _Logs:
         new = tuple(feature for feature in own.features if feature.key not in below)
         return Schema(new, own.payload), below
 
-    def _not_disjoint(self, layers: list[Layer]) -> Iterator[LayerMismatch]:
+    def _find_conflicts(self, layers: list[Layer]) -> Iterator[LayerMismatch]:
         """Find layers without features of their own, or with features of another type."""
-        held = set(layers[0].keys)
+        known = set(layers[0].keys)
         for lower, upper in pairwise(layers):
             pair = lower.shard.owner, upper.shard.owner
-            if pair not in self._clashes:
-                self._clashes[pair] = self._clash(lower, upper)
-            why = self._clashes[pair]
-            if again := sorted(upper.keys & held):
-                why = f"and feature {again[0][1]!r} is in a layer below it too"
-            if why:
-                yield LayerMismatch(upper.shard.name, lower.shard.name, why)
-            held |= upper.keys
+            if pair not in self._conflicts:
+                self._conflicts[pair] = self._compare(lower, upper)
+            reason = self._conflicts[pair]
+            if repeated := sorted(upper.keys & known):
+                reason = f"feature {repeated[0][1]!r} exists in a lower layer"
+            if reason:
+                yield LayerMismatch(upper.shard.name, lower.shard.name, reason)
+            known |= upper.keys
 
-    def _clash(self, lower: Layer, upper: Layer) -> str:
-        """Return why the schemas of two versions do not fit; empty if they do."""
+    def _compare(self, lower: Layer, upper: Layer) -> str:
+        """Return the reason why the schemas of two versions do not fit; empty if they do."""
         own, under = self._schema(upper.shard.owner), self._schema(lower.shard.owner)
         if own is None or under is None:
             return ""
         if own.payload != under.payload or own.payload == "opaque":
-            return f"and its records are {own.payload}, those of its base {under.payload}"
+            return f"records are {own.payload}, those of the base {under.payload}"
         if not upper.keys:
-            return f"and {upper.version} declares no feature that {lower.version} does not"
+            return f"{upper.version} adds no feature to {lower.version}"
         here = tuple(feature for feature in own.features if feature.key in upper.below)
         keys = {feature.key for feature in here}
         there = tuple(feature for feature in under.features if feature.key in keys)
-        if keys and (left := [f.name for f in under.features if f.key not in keys]):
-            return f"and {upper.version} does not declare its feature {left[0]!r}"
+        if keys and (missing := [f.name for f in under.features if f.key not in keys]):
+            return f"{upper.version} does not declare feature {missing[0]!r} of the base"
         for change in compare(Schema(here, own.payload), Schema(there, own.payload)).changes:
             if not change.compatible:
-                return f"and {upper.version} declares its feature {change.feature!r} otherwise"
+                return f"{upper.version} declares feature {change.feature!r} differently"
         return ""
 
-    def _log(self, owner: str) -> StoredVersion:
+    def _open(self, owner: str) -> StoredVersion:
         if owner not in self._opened:
             self._opened[owner] = StoredVersion(self._snapshot.store, self._name(owner))
         return self._opened[owner]
@@ -236,7 +233,7 @@ class _Logs:
     def _schema(self, owner: str) -> Schema | None:
         if self._name(owner) == self._snapshot.version:
             return self._snapshot.schema
-        return None if owner in self._damaged else self._log(owner).state.schema
+        return None if owner in self._corrupt else self._open(owner).state.schema
 
     def _name(self, owner: str) -> str:
         return f"{self._dataset}/{owner}"

@@ -1,7 +1,6 @@
-"""The facts that log entries are made of: shards, sources, inputs, attestations and the rest.
+"""Types stored in log entries: shards, sources, inputs, attestations and others.
 
-Each knows its JSON form. What is read back is checked: a fact that does not have exactly the
-fields it should is refused with ValueError, and never guessed at.
+Parsing is strict: unknown, missing and invalid keys raise ValueError.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PLAN = ".plan"
 
 @dataclass(frozen=True, slots=True)
 class Base(JsonObject):
-    """The shard under an overlay, record for record; `sha256` is its content."""
+    """Shard under an overlay, record for record; `sha256` is its content digest."""
 
     json_label: ClassVar = "a base"
     name: str
@@ -40,7 +39,7 @@ class Base(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Shard(JsonObject):
-    """One immutable TFRecord file. `source` is the key of the source its records came from."""
+    """Immutable TFRecord file. `source` is the key of its source."""
 
     json_label: ClassVar = "a shard"
     name: str
@@ -54,7 +53,7 @@ class Shard(JsonObject):
     def __post_init__(self) -> None:
         """Validate the shard."""
         if not SHARD_NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is no shard name")
+            raise ValueError(f"invalid shard name {self.name!r}: expected VERSION.HASH.tfrecord")
         if self.records < 0 or self.bytes < 0:
             raise ValueError(f"shard {self.name}: negative size")
         if self.compression not in COMPRESSIONS:
@@ -65,7 +64,7 @@ class Shard(JsonObject):
         if self.base is not None:
             validate_digest(self.base.sha256, f"the base of shard {self.name}")
             if not SHARD_NAME.fullmatch(self.base.name):
-                raise ValueError(f"shard {self.name}: {self.base.name!r} is no base")
+                raise ValueError(f"shard {self.name}: invalid base {self.base.name!r}")
 
     @property
     def owner(self) -> str:
@@ -79,7 +78,7 @@ class Shard(JsonObject):
 
     @property
     def content(self) -> str:
-        """Digest of its records and those of its bases, which an overlay pins."""
+        """Digest of its records and those of its bases."""
         if self.base is None:
             return self.sha256
         pinned = bytes.fromhex(self.base.sha256)
@@ -88,7 +87,7 @@ class Shard(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Added(JsonObject):
-    """A shard that an entry adds at the end, or so that it is at position `at` afterwards."""
+    """Shard that an entry adds at the end, or at position `at` of the new list."""
 
     json_label: ClassVar = "an added shard"
     shard: Shard = field(metadata=stored(flat=True))
@@ -97,9 +96,9 @@ class Added(JsonObject):
 
 @dataclass(frozen=True)
 class Source(JsonObject):
-    """Where records came from: a file by path, size and sha256, or a batch that the caller named.
+    """Source of records: a file by path, size and sha256, or a named batch.
 
-    Two sources are the same if all of that is the same: `key` tells.
+    Equal sources have equal keys.
     """
 
     json_label: ClassVar = "a source"
@@ -114,7 +113,7 @@ class Source(JsonObject):
         if (self.batch is None) == (None in file) or (
             self.batch is not None and file != (None, None, None)
         ):
-            raise ValueError("a source is either path, size and sha256, or a batch")
+            raise ValueError("a source: expected path, size and sha256, or batch")
         if self.sha256 is not None:
             validate_digest(self.sha256, "the sha256 of a source")
 
@@ -125,7 +124,7 @@ class Source(JsonObject):
 
     @cached_property
     def location_key(self) -> str:
-        """Key of its path or batch, whatever the content."""
+        """Key of its path or batch, without the content."""
         return self.key if self.path is None else hashlib.sha256(self.path.encode()).hexdigest()
 
     @property
@@ -136,7 +135,7 @@ class Source(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Input(JsonObject):
-    """A snapshot of another version that an operation read. `entry` is the digest of its entry."""
+    """Snapshot of another version that an operation read. `entry` is the digest of its entry."""
 
     json_label: ClassVar = "an input"
     dataset: str
@@ -152,7 +151,7 @@ class Input(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Attestation(JsonObject):
-    """A check result, on shards (by name) or on a snapshot (by content digest)."""
+    """Check result on shards (by name) or on a snapshot (by content digest)."""
 
     json_label: ClassVar = "an attestation"
     check: str
@@ -162,9 +161,9 @@ class Attestation(JsonObject):
     detail: str = ""
 
     def __post_init__(self) -> None:
-        """Validate that it is on shards or on a snapshot."""
+        """Validate the attestation."""
         if bool(self.shards) == (self.content is not None):
-            raise ValueError(f"attestation {self.check!r} must be on shards or on a snapshot")
+            raise ValueError(f"attestation {self.check!r}: expected either shards or content")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +177,7 @@ class Checks(JsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Ref(JsonObject):
-    """A tag or pin on a snapshot; `snapshot` is None when it is deleted."""
+    """Tag or pin on a snapshot; `snapshot` is None to delete it."""
 
     json_label: ClassVar = "a tag or pin"
     name: str
@@ -240,7 +239,7 @@ def get_sidecar_shard(sidecar: str) -> str:
 
 
 def get_quarantine_name(shard: str) -> str | None:
-    """Return the name of the quarantine file of a shard; None for a plan, which has none."""
+    """Return the name of the quarantine file of a shard; None for a virtual shard."""
     return f"{shard.removesuffix(_SHARD)}{REFUSED}" if shard.endswith(_SHARD) else None
 
 

@@ -1,7 +1,7 @@
-"""Parameters of log entries: a dataclass per operation, whose fields are stored under these keys.
+"""Parameters of log entries: a dataclass per operation.
 
-Replay needs almost none of them, so other programs may write others. Each class is read as far as
-it is known: see `OpenJsonObject`. Read them by `entry.read(AppendParameters)`.
+Replay needs almost none of them, so other programs may write others. Parsing is lenient, see
+`OpenJsonObject`. Read the parameters of an entry with `entry.read(AppendParameters)`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class EntryParameters(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchDigest(OpenJsonObject):
-    """Digest of the rows of a batch, whose name says nothing about them."""
+    """Digest of the rows of a batch."""
 
     json_label: ClassVar = "a batch digest"
     source: str = field(default="", metadata=stored(required=True))
@@ -60,7 +60,7 @@ class BatchDigest(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedSource(OpenJsonObject):
-    """A source whose shards an append replaces; `entry` appended it."""
+    """Source whose shards an append replaces; `entry` appended it."""
 
     json_label: ClassVar = "a replaced source"
     source: str = field(default="", metadata=stored(required=True))
@@ -69,7 +69,7 @@ class ReplacedSource(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendedSources(EntryParameters):
-    """What an append says about its sources."""
+    """Parameters about the sources of an append."""
 
     batches: tuple[BatchDigest, ...] = ()
     replaced: tuple[ReplacedSource, ...] = ()
@@ -77,7 +77,7 @@ class AppendedSources(EntryParameters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppendParameters(AppendedSources):
-    """Options of an append, enough to write its shards again."""
+    """Options of an append, sufficient to recreate its shards."""
 
     target_bytes: int = field(default=0, metadata=stored(required=True))
     compression: str = field(default="", metadata=stored(required=True))
@@ -88,7 +88,7 @@ class AppendParameters(AppendedSources):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProblem(OpenJsonObject):
-    """Why a source was rejected. `record` and `offset` locate it in a corrupt TFRecord file."""
+    """Reason to reject a source, with `record` and `offset` in a corrupt TFRecord file."""
 
     json_label: ClassVar = "a rejected source"
     source: str = field(default="", metadata=stored(required=True))
@@ -102,7 +102,7 @@ class SourceProblem(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceDuplicate(OpenJsonObject):
-    """A source that was skipped. `first` is the path of its content in `entry`."""
+    """Skipped source. `first` is the path of the same content in `entry`."""
 
     json_label: ClassVar = "a duplicate source"
     source: str = field(default="", metadata=stored(required=True))
@@ -112,7 +112,7 @@ class SourceDuplicate(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectParameters(OpenJsonObject):
-    """Why a snapshot, or sources, were rejected."""
+    """Reasons to reject a snapshot or sources."""
 
     json_label: ClassVar = "the parameters"
     reason: str = ""
@@ -122,7 +122,7 @@ class RejectParameters(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True)
 class Dismissal(JsonObject):
-    """A rejected or skipped source that is left out permanently; `entry` rejected it."""
+    """Permanently dismissed source; `entry` rejected or skipped it."""
 
     json_label: ClassVar = "a dismissal"
     source: Source
@@ -145,7 +145,7 @@ class DismissParameters(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredUDF(OpenJsonObject):
-    """A function or table that computed features; `reads` is None if it reads whole records.
+    """Function or table that computed features; `reads` is None if it reads whole records.
 
     `identity` is part of shard names, and None for a function without a code version.
     """
@@ -183,8 +183,8 @@ class FunctionDigest(OpenJsonObject):
 class DerivedParameters(EntryParameters):
     """Parameters of a derived version.
 
-    Of the shards, some were `computed`, some `reused`, some `recovered` from an interrupted run.
-    A rebuild in place counts none.
+    They count the shards that were computed, reused, or recovered from an interrupted run. A
+    rebuild in place counts none.
     """
 
     computed: int | None = None
@@ -266,7 +266,7 @@ class CombineParameters(DerivedParameters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarRewrite(OpenJsonObject):
-    """A sidecar that an erase rewrites: its digest before, and the lines removed, if known."""
+    """Sidecar that an erase rewrites: its previous digest, and the removed lines, if known."""
 
     json_label: ClassVar = "a rewritten sidecar"
     before: str | None = field(default=None, metadata=stored("of", required=True))
@@ -333,7 +333,7 @@ class VacuumParameters(OpenJsonObject):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerParameters(OpenJsonObject):
-    """Who reads a snapshot, or no longer reads it."""
+    """Registered or released consumer of a snapshot."""
 
     json_label: ClassVar = "the parameters"
     name: str = ""

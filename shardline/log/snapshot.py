@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StoredSnapshot:
-    """What one commit made of a version. `published` and `rejected` are as of when it was opened.
+    """Immutable state of a version. `published` and `rejected` are as of when it was opened.
 
-    `version` is the version's name, `entry` the number of the log entry, `content` the digest of
-    schema and shards, `checks` what it needs to be published. The shards are looked up when they
-    are first asked for; `shard_name` tells where one lies in `store`.
+    `version` is the name of the version, `entry` the number of the log entry, `content` the digest
+    of schema and shards, `checks` has the checks that publication needs. `list_shards` looks up the
+    shards on first use. `shard_name` returns the path of a shard in `store`.
     """
 
     version: str
@@ -78,7 +78,7 @@ class StoredSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDiff(Report):
-    """Difference of two snapshots. `records` and `bytes` are what the second has more."""
+    """Difference of two snapshots: what `new` has more or less than `old`."""
 
     old: StoredSnapshot
     new: StoredSnapshot
@@ -91,9 +91,9 @@ class SnapshotDiff(Report):
 
 def diff(old: StoredSnapshot, new: StoredSnapshot) -> SnapshotDiff:
     """Compare two snapshots, of the same version or of two."""
-    for name, given in (("old", old), ("new", new)):
-        if not isinstance(given, StoredSnapshot):
-            raise InvalidTypeError(f"{name}: expected a Snapshot, got {type(given).__name__}")
+    for name, snapshot in (("old", old), ("new", new)):
+        if not isinstance(snapshot, StoredSnapshot):
+            raise InvalidTypeError(f"{name}: expected a Snapshot, got {type(snapshot).__name__}")
     before = {shard.name for shard in old.shards}
     after = {shard.name for shard in new.shards}
     return SnapshotDiff(
