@@ -1,4 +1,4 @@
-"""Local paths that users give."""
+"""Validation and parsing of arguments: paths, sizes, numbers and options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resolve_path(path: Path | str) -> Path:
 
 
 def parse_local_path(value: object, name: str = "path") -> Path:
-    """Return a path that was given as the argument `name`. Raises InvalidTypeError for others."""
+    """Parse the path argument `name`. Raises InvalidTypeError for other types."""
     if not isinstance(value, str | Path):
         raise InvalidTypeError(f"{name}: expected a path, got {type(value).__name__}")
     if "\0" in str(value):
@@ -37,7 +37,7 @@ def parse_local_path(value: object, name: str = "path") -> Path:
 
 
 def parse_local_paths(values: object, name: str = "paths") -> list[Path]:
-    """Return one or several paths that were given as the argument `name`."""
+    """Parse the argument `name`: a path or several."""
     if isinstance(values, str | Path):
         return [parse_local_path(values, name)]
     return [parse_local_path(value, name) for value in list_items(values, name)]
@@ -47,8 +47,8 @@ def list_items(values: object, name: str) -> Iterable[object]:
     """Return values to iterate over. Raises InvalidTypeError for a single value or for text."""
     if isinstance(values, str | bytes | dict) or not hasattr(values, "__iter__"):
         raise InvalidTypeError(f"{name}: expected a list, got {type(values).__name__}")
-    found: Iterable[object] = values
-    return found
+    items: Iterable[object] = values
+    return items
 
 
 TARGET_BYTES = 128 * 1024 * 1024
@@ -58,10 +58,9 @@ _SIZE = re.compile(r"(\d{1,30})\s*(|[kmgt])i?b?", re.IGNORECASE)
 
 
 def validate_files_differ(files: Iterable[Path]) -> None:
-    """Raise InvalidArgumentError if a file is named twice: by two names, or by a glob and a name.
+    """Raise InvalidArgumentError if a file is named twice, such as by a glob and a name.
 
-    To drop the second would lose records that someone asked for; to keep it would double records
-    that nobody asked for. So neither is done.
+    Dropping the second would lose requested records, keeping it would duplicate them.
     """
     named: dict[Path, Path] = {}
     for file in files:
@@ -99,8 +98,8 @@ def validate_minimum(name: str, value: int | None, least: int) -> None:
 def validate_number(name: str, value: object, kind: type = numbers.Integral) -> None:
     """Raise InvalidTypeError if a value is not a number of this kind."""
     if not isinstance(value, kind) or isinstance(value, bool):
-        what = "an integer" if kind is numbers.Integral else "a number"
-        raise InvalidTypeError(f"{name}: expected {what}, got {type(value).__name__}")
+        expected = "an integer" if kind is numbers.Integral else "a number"
+        raise InvalidTypeError(f"{name}: expected {expected}, got {type(value).__name__}")
 
 
 def parse_size(text: str) -> int:

@@ -1,7 +1,7 @@
-"""Canonical JSON: one text for one value, so that it can be hashed and compared byte for byte.
+"""Canonical JSON: a single text per value, which can be hashed and compared byte for byte.
 
-Keys are sorted, nothing is spaced, text is UTF-8 and not escaped where it need not be. Numbers are
-whole: floats have no one spelling that all languages share.
+Keys are sorted, without spaces. Text is UTF-8 with minimal escapes. Numbers are integers, because
+languages format floats differently.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import re
 from typing import Any, NoReturn, TypeAlias
 
 MAX_INTEGER = 2**63 - 1
-_TOO_LARGE = "an integer of more than 64 bits has no canonical form; use text"
+_TOO_LARGE = "integer of more than 64 bits, expected text"
 _NO_DIGEST = "0" * 64
 
 
 def encode(value: Any) -> bytes:  # noqa: ANN401 - any JSON value
-    """Encode a JSON value to its canonical bytes. Raises ValueError if it has none."""
+    """Encode a JSON value to its canonical bytes. Raises ValueError for an unsupported value."""
     _validate_stable(value)
     return _encode_value(value)
 
@@ -30,13 +30,13 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
     """Decode canonical bytes. Raises ValueError for any other JSON text."""
     try:
         value = _DECODER.decode(data.decode())
-        again = _encode_value(value)
+        canonical = _encode_value(value)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("nested too deeply") from None
     except (json.JSONDecodeError, UnicodeError) as error:
-        raise ValueError(f"it is no JSON text ({type(error).__name__})") from None
-    if again != data:
-        raise ValueError("it is JSON, but not in canonical form")
+        raise ValueError(f"invalid JSON ({type(error).__name__})") from None
+    if canonical != data:
+        raise ValueError("not in canonical form")
     return value
 
 
@@ -52,18 +52,18 @@ def seal(value: dict[str, Any]) -> tuple[str, bytes]:
     if text.count(field) != 1:
         digest = sha256(value)
         return digest, _encode_value({**value, "digest": digest})
-    before, _, behind = text.partition(field)
-    digest = hashlib.sha256(before + behind).hexdigest()
-    return digest, b"".join((before, field.replace(_NO_DIGEST.encode(), digest.encode()), behind))
+    before, _, after = text.partition(field)
+    digest = hashlib.sha256(before + after).hexdigest()
+    return digest, b"".join((before, field.replace(_NO_DIGEST.encode(), digest.encode()), after))
 
 
 def _validate_stable(value: object) -> None:
-    """Raise ValueError for a value without a canonical form. Texts cost no call."""
+    """Raise ValueError for an unsupported value. Strings cost no call."""
     if isinstance(value, (dict, list, tuple)):
         if isinstance(value, dict):
             for key in value:
                 if not isinstance(key, str):
-                    raise ValueError(f"a JSON key must be text, not {type(key).__name__}")
+                    raise ValueError(f"invalid JSON key: expected str, got {type(key).__name__}")
             value = value.values()
         for inner in value:
             if type(inner) is not str:
@@ -72,7 +72,7 @@ def _validate_stable(value: object) -> None:
         if abs(value) > MAX_INTEGER:
             raise ValueError(_TOO_LARGE)
     elif value is not None and not isinstance(value, str):
-        raise ValueError(f"{type(value).__name__} values have no canonical form; use text")
+        raise ValueError(f"unsupported type {type(value).__name__}, expected text")
 
 
 def _parse_integer(text: str) -> int:
@@ -84,7 +84,7 @@ def _parse_integer(text: str) -> int:
 
 def _reject_float(text: str) -> NoReturn:
     del text
-    raise ValueError("it holds a number that is not whole")
+    raise ValueError("contains a number that is not an integer")
 
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -96,7 +96,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def validate_digest(value: str, subject: str) -> str:
-    """Return a SHA-256 in hexadecimal. Raises ValueError, which starts with `subject`."""
+    """Return a SHA-256 in hexadecimal. Raises ValueError for other text."""
     if not _DIGEST.fullmatch(value):
         raise ValueError(f"{subject}: expected a SHA-256 in hexadecimal")
     return value

@@ -8,8 +8,8 @@ such as `Count` limit its values.
 - A field with a default is left out when it has that value, and may be missing when read.
 - Unknown keys, missing keys and values of other types raise ValueError.
 
-An `OpenJsonObject` is read as far as it is known, because other programs and releases write such
-objects too: unknown keys are ignored, and missing or invalid ones are noted in `problems`.
+An `OpenJsonObject` is parsed leniently, because other programs and releases write such objects too:
+unknown keys are ignored, missing and invalid keys are recorded in `problems`.
 
 Entries are decoded in hot loops, so each class is inspected once and kept as a plan.
 """
@@ -108,7 +108,7 @@ def stored(
 
     Args:
         key: The key on disk.
-        required: The key is always written and must be there, although the field has a default.
+        required: The key is always written and must exist, although the field has a default.
         missing: The key is always written. If it is missing, the field gets this value.
         flat: The field is an object whose keys are stored among those of the outer object.
     """
@@ -122,7 +122,7 @@ def not_stored() -> dict[str, _Storage]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenJsonObject(JsonObject):
-    """Base of dataclasses that are read as far as they are known. Each field has a default.
+    """Base of dataclasses with lenient parsing. Each field has a default.
 
     `problems` has the error of each key that is missing or invalid. Its field has the default
     then; of a list, the invalid items are left out.
@@ -158,7 +158,7 @@ def decode(cls: type[Item], payload: object, **others: object) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How values of a type are stored.
+    """JSON form of a type.
 
     A JSON value whose type is `kind` is taken as it is, any other goes through `decode`.
     """
@@ -170,7 +170,7 @@ class _Form:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """How a field is stored. `missing` is its value if the key is missing."""
+    """JSON form of a field. `missing` is its value if the key is missing."""
 
     name: str
     key: str
@@ -182,7 +182,7 @@ class _Field:
 
 
 class _Plan:
-    """How the fields of a class are stored. `keys` are all keys that it knows."""
+    """JSON form of a class. `keys` are all known keys."""
 
     def __init__(self, cls: type[JsonObject], label: str) -> None:
         hints = get_type_hints(cls, include_extras=True)
@@ -276,7 +276,7 @@ class _Plan:
 
 
 class _PartialError(ValueError):
-    """A value of which some is invalid; `value` is the rest."""
+    """Partly invalid value; `value` has the valid part."""
 
     def __init__(self, value: object, problem: str) -> None:
         super().__init__(problem)
@@ -312,7 +312,7 @@ def _get_form(hint: Any, subject: str, *, may_be_null: bool) -> _Form:  # noqa: 
     """Choose how values of a type are stored. `subject` starts the error for an invalid one."""
     origin, arguments = get_origin(hint) or hint, get_args(hint)
     if origin in {Union, types.UnionType}:
-        (inner,) = (one for one in arguments if one is not types.NoneType)
+        (inner,) = (item for item in arguments if item is not types.NoneType)
         form = _get_form(inner, subject, may_be_null=False)
         return _allow_null(form) if may_be_null else form
     if origin is Annotated:

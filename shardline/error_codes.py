@@ -1,4 +1,4 @@
-"""The codes of all errors: stable names for scripts and tests, each with its meaning.
+"""Codes of all errors: stable names for scripts and tests, with their meaning.
 
 An error class has a default code; a raise site may choose a more specific code. Codes are in
 alphabetical order.
@@ -16,7 +16,7 @@ CODES: dict[str, str] = {
     "cancelled": "The operation was cancelled before it finished.",
     "cannot-reject-erase": "A snapshot that an erase committed cannot be rejected.",
     "changed-function": "A function has changed, and its code version has not.",
-    "changed-since-append": "A path or batch that has landed has other content now.",
+    "changed-since-append": "An appended path or batch has other content now.",
     "check-failed": "A shard that the snapshot needs failed a check.",
     "check-missing": "A snapshot or a shard that it needs has not passed a check.",
     "circular-input": "Declared versions are inputs of each other.",
@@ -25,11 +25,11 @@ CODES: dict[str, str] = {
     "commit-state-unknown": "A write may or may not have happened: its reply was lost.",
     "committed-corrupt": "A shard is the committed file, and that file is corrupt.",
     "conditional-write-unsupported": "The store ignores create-if-absent.",
-    "confirmation-required": "The operation needs a confirmation, and nobody can give it.",
+    "confirmation-required": "The operation needs a confirmation and cannot ask for it.",
     "conflicting-arguments": "Arguments exclude each other.",
     "conflicting-options": "Two options exclude each other.",
     "consumer-not-found": "The version or snapshot has no such consumer.",
-    "corrupt-columns": "Arrow or Parquet data has offsets or indices that lead out of its memory.",
+    "corrupt-columns": "Arrow or Parquet data has offsets or indices out of range.",
     "corrupt-file": "A TFRecord file contains bytes that differ from what was written.",
     "corrupt-index": "An offset index is truncated or corrupt.",
     "corrupt-log": "A log entry or checkpoint differs from what was committed.",
@@ -209,7 +209,7 @@ CODES: dict[str, str] = {
     "unexpected-snapshot": "The reference names a snapshot, and the operation works on a version.",
     "unknown-argument": "The operation has no such keyword argument.",
     "unknown-column": "A table, or the version of a suite, has no such column.",
-    "unknown-command": "There is no such command.",
+    "unknown-command": "The command does not exist.",
     "unknown-compression": "A compression is not none, gzip or zlib.",
     "unknown-expectation": "Great Expectations does not know the expectation.",
     "unknown-feature": "A feature is not in the schema.",

@@ -1,4 +1,4 @@
-"""The errors Shardline raises: a code for scripts, a message for people, a hint, and where."""
+"""Errors of Shardline: a code for scripts, a message for people, a hint and the location."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ LogFault: TypeAlias = Literal[
     "false-entry",
     "bad-checkpoint",
 ]
-"""What can be wrong with an entry of a log: it is gone, its bytes are others, it stands where it
-does not belong, it does not continue the one before, its time goes back, it says what cannot be
-true; or the checkpoint made at it does."""
+"""Faults of log entries and checkpoints.
+
+An entry may be missing, edited, moved to another number, older than the previous entry, false, or
+not linked to the previous entry. A checkpoint may differ from the replay of its log.
+"""
 
 
 class ShardlineError(Exception):
-    """Base of every error that Shardline raises on purpose. All can be sent between processes.
+    """Base of all errors that Shardline raises on purpose. Errors can be pickled.
 
-    `code` names the problem for scripts; `shardline.error_codes` lists all codes. `hint` is what
-    to do next. The other fields say where the problem is, as far as that is known: `path`,
-    `record`, `offset`, `feature`, `version` and `snapshot`. Credentials are left out of all.
+    `code` names the problem for scripts; `shardline.error_codes` lists all codes. `hint` is the
+    remedy. The location is `path`, `record`, `offset`, `feature`, `version` and `snapshot`, each
+    None if unknown. Credentials are redacted in all fields.
     """
 
     code: str = "error"
@@ -49,7 +51,7 @@ class ShardlineError(Exception):
     snapshot: int | None = None
 
     _DETAILS: ClassVar[tuple[str, ...]] = ()
-    """Further attributes of a subclass that belong into its JSON."""
+    """Further attributes of a subclass in its JSON."""
 
     def __init__(  # noqa: D417 - the fields are described above
         self,
@@ -63,10 +65,10 @@ class ShardlineError(Exception):
         version: str | None = None,
         snapshot: int | None = None,
     ) -> None:
-        """Make an error from its message, or from errno, message and file name.
+        """Build an error from its message, or from errno, message and file name.
 
         Args:
-            args: what the builtin base class takes.
+            args: Arguments of the builtin base class.
         """
         super().__init__(*(redact(arg) if isinstance(arg, str) else arg for arg in args))
         if code is not None:
@@ -114,13 +116,13 @@ class ShardlineError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _redacted(value: Any) -> Any:  # noqa: ANN401 - whatever JSON can tell
-    """Return a field without credentials: it may have been set after the error was made."""
+def _redacted(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+    """Return a field without credentials, also if it was set later."""
     return redact(value) if isinstance(value, str) else value
 
 
 def name_version(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Give errors of an operation on a version, its first argument, the name of the version."""
+    """Set the version of the errors of an operation, whose first argument is the version."""
 
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -136,7 +138,7 @@ def name_version(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 LOCATION = ("path", "record", "offset", "feature", "version", "snapshot")
-"""The fields of an error that say where the problem is."""
+"""Fields of an error that locate the problem."""
 
 
 def _rebuild(
@@ -150,21 +152,21 @@ def _rebuild(
 
 
 class InvalidArgumentError(ShardlineError, ValueError):
-    """An argument that an operation does not accept."""
+    """Invalid argument."""
 
     code = "invalid-argument"
 
 
 class InvalidTypeError(InvalidArgumentError, TypeError):
-    """An argument of a type that an operation does not accept."""
+    """Argument of an invalid type."""
 
     code = "invalid-type"
 
 
 class CorruptFileError(ShardlineError, ValueError):
-    """A corrupt TFRecord file, or a file that is not what the caller expects.
+    """Corrupt TFRecord file, or an unexpected file.
 
-    Without a `hint`, the error suggests to salvage the file.
+    The default hint is to salvage the file.
     """
 
     code = "corrupt-file"
@@ -200,7 +202,7 @@ class CorruptFileError(ShardlineError, ValueError):
 
     @classmethod
     def of(cls, path: object, fault: Fault, *, code: str | None = None) -> CorruptFileError:
-        """Build the error for a fault; `code` replaces that of the fault's kind."""
+        """Build the error for a fault; `code` replaces the code of its kind."""
         if fault.kind == "not-tfrecord":
             return NotTFRecordError(str(path), fault.detail)
         where = (fault.record, fault.offset)
@@ -208,12 +210,12 @@ class CorruptFileError(ShardlineError, ValueError):
 
 
 class NotTFRecordError(CorruptFileError):
-    """A file of another format where a TFRecord file is needed; `format` names it."""
+    """File of another format where a TFRecord file is needed; `format` names it."""
 
     code = "not-tfrecord"
     _DETAILS = ("kind", "detail", "format")
 
-    def __init__(self, path: str, format: str) -> None:  # noqa: A002 - the word for it
+    def __init__(self, path: str, format: str) -> None:  # noqa: A002 - named like the field
         super().__init__(path, "not-tfrecord", 0, 0, format, hint=foreign_hint(path, format))
         self.format = format
 
@@ -227,8 +229,8 @@ _APPENDED = ("csv", "jsonl", "parquet", "arrow")
 _IMAGES = ("png", "jpeg", "gif", "tiff", "webp")
 
 
-def foreign_hint(path: str, format: str) -> Hint:  # noqa: A002 - the word for it
-    """Return what to do with a file of another format."""
+def foreign_hint(path: str, format: str) -> Hint:  # noqa: A002 - named like the field
+    """Return the hint for a file of another format."""
     if format.endswith("(not UTF-8)"):
         return Hint.of("convert the text to UTF-8 and append it to a version")
     if format.startswith(_APPENDED):
@@ -243,7 +245,7 @@ def foreign_hint(path: str, format: str) -> Hint:  # noqa: A002 - the word for i
 
 
 def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | None:
-    """Return what to do about a fault; None where salvage would change nothing."""
+    """Return the hint for a fault; None if salvage would change nothing."""
     if kind in {"example", "not-tfrecord"}:
         return None
     if code == "decompressed-too-large":
@@ -254,7 +256,7 @@ def salvage_hint(path: str, kind: FaultKind, code: str | None = None) -> Hint | 
 
 
 class CorruptShardError(ShardlineError, ValueError):
-    """A corrupt shard of a version: `problem` names the file and the position."""
+    """Corrupt shard of a version; `problem` has the file and position."""
 
     code = "corrupt-shard"
     version: str
@@ -287,16 +289,16 @@ class CorruptShardError(ShardlineError, ValueError):
 
 
 class WrongShardError(ShardlineError, ValueError):
-    """A shard that is not the file that was committed."""
+    """Shard that differs from the committed file."""
 
     code = "shard-mismatch"
 
 
 class ExampleError(ShardlineError, ValueError):
-    """A payload that is not an Example or SequenceExample on which every parser agrees.
+    """Payload that is not an Example or SequenceExample that every parser reads alike.
 
-    `record` counts from the start of the block that was looked at, `offset` from the start of
-    the payload. The payload itself is never part of the message.
+    `record` counts from the start of the block, `offset` from the start of the payload. The message
+    never contains the payload.
     """
 
     code = "invalid-example"
@@ -312,7 +314,7 @@ class ExampleError(ShardlineError, ValueError):
 
 
 class ColumnError(ShardlineError, ValueError):
-    """A feature whose values do not fit the column asked for."""
+    """Feature whose values do not fit the requested column."""
 
     code = "value-mismatch"
     _DETAILS = ("detail",)
@@ -339,15 +341,15 @@ class ColumnError(ShardlineError, ValueError):
 
 
 class SourceError(ShardlineError, ValueError):
-    """A source that cannot be read, or that changed while it was."""
+    """Source that cannot be read, or that changed while it was read."""
 
     code = "invalid-source"
 
 
 class ChangedSourceError(ShardlineError, ValueError):
-    """A path or batch that has landed and now has other content.
+    """Appended path or batch that now has other content.
 
-    `entry` is the entry of its latest landing.
+    `entry` appended it last.
     """
 
     code = "changed-since-append"
@@ -367,11 +369,10 @@ class ChangedSourceError(ShardlineError, ValueError):
 
 
 class InvalidRecordsError(ShardlineError, ValueError):
-    """Rows that cannot become records of a version, more of them than were allowed.
+    """More invalid rows than allowed.
 
-    `bad` of `rows` rows were refused; those of them that are told in the message are `refused`.
-    `complete` is False if the work stopped before it had tried every row: then `bad` is at least
-    so many, of the first `rows` rows.
+    `bad` of `rows` rows are invalid, `refused` are those that the message lists. If `complete` is
+    False, the work stopped early: at least `bad` of the first `rows` rows are invalid.
     """
 
     code = "invalid-rows"
@@ -408,18 +409,18 @@ class InvalidRecordsError(ShardlineError, ValueError):
 
     @property
     def reasons(self) -> list[object]:
-        """The refused rows that the message lists, for JSON."""
+        """Invalid rows that the message lists, for JSON."""
         return list(self.refused)
 
 
 class FieldsError(ShardlineError, ValueError):
-    """A function or a table that does not make the fields that were declared."""
+    """UDF or table join that does not produce the declared features."""
 
     code = "udf-error"
 
 
 class BudgetError(ShardlineError, ValueError):
-    """Work that would write more than it may. `pairs` and `bytes` tell how much, about."""
+    """Operation that would exceed its budget. `pairs` and `bytes` are estimates."""
 
     code = "budget-exceeded"
     _DETAILS = ("pairs", "bytes")
@@ -431,19 +432,19 @@ class BudgetError(ShardlineError, ValueError):
 
 
 class CancelledError(ShardlineError):
-    """Work that was stopped because someone asked for that."""
+    """Cancelled operation."""
 
     code = "cancelled"
 
 
 class NothingToSalvageError(ShardlineError, ValueError):
-    """A file in which no intact record was found."""
+    """File without an intact record."""
 
     code = "no-intact-record"
 
 
 class MixedPayloadsError(InvalidArgumentError):
-    """Files whose records are of different payload kinds, where one file is to be written.
+    """Input files of different payload kinds for a single output file.
 
     `payloads` are the kinds of `path` and of the first file that differs, `other_path`.
     """
@@ -470,69 +471,69 @@ _PAYLOADS = {
 
 
 class FileExistsAlreadyError(ShardlineError, FileExistsError):
-    """A file that would have been overwritten."""
+    """Output file that exists already."""
 
     code = "file-exists"
 
 
 class FolderNotFoundError(ShardlineError, FileNotFoundError):
-    """A folder that an output needs and that does not exist."""
+    """Missing folder of an output."""
 
     code = "folder-not-found"
 
 
 class NotAFolderError(ShardlineError, NotADirectoryError):
-    """A path that should be a folder and is something else."""
+    """Path that is not a folder."""
 
     code = "not-a-folder"
 
 
 class NotAFileError(ShardlineError, OSError):
-    """A path that should be a regular file: a folder, a pipe or a device."""
+    """Path of a folder, pipe or device instead of a file."""
 
     code = "not-a-file"
 
 
 class IndexMismatchError(ShardlineError, ValueError):
-    """An offset index that does not belong to the file beside it."""
+    """Offset index that does not belong to its file."""
 
     code = "index-mismatch"
 
 
 class KernelUnavailableError(ShardlineError, ImportError):
-    """The kernel that was asked for by name cannot be loaded."""
+    """Requested kernel that cannot be loaded."""
 
     code = "kernel-unavailable"
 
 
 class UnreadableSnapshotError(ShardlineError, ValueError):
-    """A snapshot that cannot, or should not, be read in the way that was asked for."""
+    """Snapshot that cannot be read in the requested way."""
 
     code = "snapshot-unreadable"
 
 
 class PackageMissingError(ShardlineError, ImportError):
-    """A package that is only needed for what was asked for, and is not installed."""
+    """Optional package that is not installed."""
 
     code = "package-missing"
 
 
 class UnknownArgumentError(InvalidArgumentError, TypeError):
-    """A keyword argument that an operation does not have."""
+    """Unknown keyword argument."""
 
     code = "unknown-argument"
 
 
 class InvalidNameError(ShardlineError, ValueError):
-    """A name, path or URI that is refused before anything is done with it."""
+    """Invalid name, path or URI."""
 
     code = "invalid-name"
 
 
 class StorageError(ShardlineError, OSError):
-    """Storage that did not do what it was asked. The message never holds credentials.
+    """Failed storage request. The message never contains credentials.
 
-    `transient` says that the same may well work when it is tried again a little later.
+    `transient` is True if a retry may succeed.
     """
 
     code = "storage-error"
@@ -540,42 +541,42 @@ class StorageError(ShardlineError, OSError):
 
 
 class UnavailableError(StorageError):
-    """Storage that did not answer, or asked to come back later."""
+    """Storage that did not answer, or asked for a later retry."""
 
     code = "storage-unavailable"
     transient = True
 
 
 class ObjectNotFoundError(StorageError, FileNotFoundError):
-    """An object that is not there."""
+    """Missing object."""
 
     code = "object-not-found"
 
 
 class ObjectExistsError(StorageError, FileExistsError):
-    """An object that was to be created and is there already."""
+    """Object to create that exists already."""
 
     code = "object-exists"
 
 
 class CommitStateUnknownError(StorageError):
-    """A write that may or may not have happened: the answer was lost, or the sync failed."""
+    """Write in an unknown state: the reply was lost, or the sync failed."""
 
     code = "commit-state-unknown"
     transient = True
 
 
 class UnsyncedWriteError(CommitStateUnknownError):
-    """A write that can be seen but may not survive a power cut: the sync failed."""
+    """Visible write that may not survive a power failure: the sync failed."""
 
     code = "unsynced-write"
     transient = False
 
 
 class IncompleteOperationError(StorageError):
-    """An operation that failed after it had changed something, and can be run again.
+    """Operation that failed after a change and can be run again.
 
-    `done` names what it had done by then.
+    `done` lists the completed changes.
     """
 
     code = "incomplete-operation"
@@ -584,10 +585,10 @@ class IncompleteOperationError(StorageError):
 
 
 class VacuumStoppedError(IncompleteOperationError):
-    """A vacuum that failed after it had announced or deleted something.
+    """Vacuum that failed after a change.
 
-    `announced` are the shards that it announced, `deleted` the files that it deleted, and
-    `released_pins` the pins that it released.
+    `announced` are the announced shards, `deleted` the deleted files, `released_pins` the released
+    pins.
     """
 
     code = "vacuum-incomplete"
@@ -598,31 +599,31 @@ class VacuumStoppedError(IncompleteOperationError):
 
 
 class ConditionsIgnoredError(StorageError):
-    """A store on which create-if-absent overwrites: two writers could destroy each other's work."""
+    """Store on which create-if-absent overwrites, so concurrent commits could be lost."""
 
     code = "conditional-write-unsupported"
 
 
 class LogError(ShardlineError):
-    """Base of what can go wrong with a version's log."""
+    """Base of errors of a log."""
 
     code = "log-error"
 
 
 class VersionNotFoundError(LogError, LookupError):
-    """A version that does not exist."""
+    """Missing version."""
 
     code = "version-not-found"
 
 
 class SnapshotNotFoundError(LogError, LookupError):
-    """A snapshot, tag or time that a version does not have."""
+    """Unknown snapshot, tag or time."""
 
     code = "snapshot-not-found"
 
 
 class CorruptLogError(LogError, ValueError):
-    """A log whose entries are not what was written. `entry` is the number of the first bad one."""
+    """Log that differs from what was written. `entry` is the first corrupt entry."""
 
     code = "corrupt-log"
     _DETAILS = ("entry", "kind", "detail")
@@ -642,10 +643,10 @@ class CorruptLogError(LogError, ValueError):
 
 
 class IncompleteLogError(LogError):
-    """A log that is missing, or shorter than other logs, pins or checkpoints imply.
+    """Log that is missing, or shorter than other logs, pins or checkpoints imply.
 
-    `missing` lists what is missing: of which `version`, which `snapshot`, `entry` or `shard`, and
-    `by` whom it is named. `version` and `snapshot` are those of the first.
+    Each item of `missing` has the `version`, the `snapshot`, `entry` or `shard`, and in `by` the
+    object that refers to it. The error has the `version` and `snapshot` of the first.
     """
 
     code = "incomplete-log"
@@ -666,9 +667,9 @@ class IncompleteLogError(LogError):
 
 
 class UnknownFormatError(LogError):
-    """A log written by a newer release, which this one must not touch.
+    """Log of a newer release, which this release must not change.
 
-    `entry` is the number of the entry that it cannot read.
+    `entry` is the number of the unreadable entry.
     """
 
     code = "unknown-format"
@@ -687,16 +688,13 @@ class UnknownFormatError(LogError):
 
 
 class ConflictError(LogError):
-    """A commit that does not fit what others committed meanwhile. Nothing was changed."""
+    """Commit that conflicts with a concurrent commit. Nothing was changed."""
 
     code = "commit-conflict"
 
 
 class TombstonedShardError(ConflictError):
-    """A commit with shards that were erased, or that vacuum has decided to delete: make others.
-
-    `names` are those shards.
-    """
+    """Commit with tombstoned shards, whose names are `names`."""
 
     code = "tombstoned-shard"
     _DETAILS = ("names",)
@@ -715,19 +713,19 @@ class TombstonedShardError(ConflictError):
 
 
 class SchemaMismatchError(LogError, ValueError):
-    """Data or a declaration that does not fit a version's schema."""
+    """Data or declaration that does not fit the schema of a version."""
 
     code = "schema-mismatch"
 
 
 class RecordNotFoundError(ShardlineError, IndexError):
-    """A record number that a snapshot does not have."""
+    """Unknown record number."""
 
     code = "record-not-found"
 
 
 class DagsterRecordMissingError(ShardlineError, LookupError):
-    """A folder that should be a DAGSTER_HOME, and in which nothing was recorded."""
+    """DAGSTER_HOME folder without Dagster records."""
 
     code = "dagster-record-not-found"
 
@@ -746,7 +744,7 @@ FaultKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One damaged spot: what kind, at which record, at which byte, and why we think so."""
+    """Fault of a TFRecord file: its kind, record, byte offset and detail."""
 
     kind: FaultKind
     record: int

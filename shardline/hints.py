@@ -1,4 +1,4 @@
-"""Hints: what a user can do about a problem, with commands and options as data.
+"""Hints: remedies of a problem, with commands and options as data.
 
 A hint is text with structured parts. The command line adds `--root` to each command and prints
 each option as a flag; Python code sees the same option as a keyword argument.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A `shardline` command to run next: its arguments, without the root."""
+    """`shardline` command to run next: its arguments, without the root."""
 
     arguments: tuple[str, ...]
 
@@ -26,7 +26,7 @@ class Command:
         return cls(arguments)
 
     def to_argv(self, root: str | None = None) -> tuple[str, ...]:
-        """Return the whole command line as words, for the given root."""
+        """Return the arguments of the command line, with the root if given."""
         extra = () if root is None else ("--root", root)
         return ("shardline", *self.arguments, *extra)
 
@@ -35,14 +35,14 @@ class Command:
 
 
 def file_argument(path: object) -> str:
-    """Return a local path as an argument of a command: no option, whatever its name."""
+    """Return a local path as a command argument that cannot be mistaken for an option."""
     text = str(path)
     return f"./{text}" if text.startswith("-") else text
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of the operation at hand, by its keyword; a value of True is a flag."""
+    """Option of the current operation, by its keyword; a value of True is a flag."""
 
     keyword: str
     value: str | int | bool | None = None
@@ -56,7 +56,7 @@ HintPart: TypeAlias = str | Command | Option
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Advice on a problem: text, commands and options in the order to read them."""
+    """Remedy of a problem: text, commands and options in order."""
 
     parts: tuple[HintPart, ...]
 
@@ -79,7 +79,7 @@ class Hint:
 
     @classmethod
     def closest(cls, name: str, known: Iterable[str]) -> Hint:
-        """Build the hint that names the closest known name; empty if none is close."""
+        """Build the hint with the closest known name; empty if none is close."""
         from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 
         close = get_close_matches(name, list(known), 1)
@@ -99,7 +99,7 @@ class Hint:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The commands that the hint names, in order."""
+        """Commands of the hint, in order."""
         return tuple(part for part in self.parts if isinstance(part, Command))
 
     def render(
@@ -107,7 +107,7 @@ class Hint:
         command: Callable[[Command], str] = str,
         option: Callable[[Option], str] = str,
     ) -> str:
-        """Return the text, with commands and options in backticks, each written as asked."""
+        """Return the text, with commands and options in backticks."""
         texts = []
         for part in self.parts:
             if isinstance(part, Command):
@@ -125,7 +125,7 @@ class Hint:
         return bool(self.parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the hint as JSON: its text, and each command as a list of words."""
+        """Return the hint as JSON: its text, and each command as a list of arguments."""
         return {
             "text": str(self),
             "commands": [list(command.to_argv()) for command in self.commands],

@@ -1,4 +1,4 @@
-"""Credentials in paths, URIs and messages: found, and left out of what is printed."""
+"""Detection and redaction of credentials in paths, URIs and messages."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _PARTITION = re.compile(
     r"(?:(?<=/)|^)[A-Za-z0-9_.-]+=[^/?#&;=@:\s]*(?=/)"
     r"|(?<=/)[A-Za-z0-9_.-]+=[^/?#&;=@:\s]*(?=[\s:,)'\"]|$)"
 )
-"""A folder that names a column and its value, as Hive and Spark write them: `account_key=7/`."""
+"""Hive partition, a folder with a column and its value: `account_key=7/`."""
 
 _WEB = re.compile(r"https?:/", re.IGNORECASE)
 _BARE_USERINFO = re.compile(r"(?<![\w/:])[\w+-]{2,}:[^\s/:@]{2,}@(?=\w)")
 _SCHEME = re.compile(r"['\"(`]*[a-z][a-z0-9+.-]{0,19}:/{0,3}", re.IGNORECASE)
 _PUNCTUATION = ":,.;)'\"`"
 _MARKS = frozenset("@=%")
-"""Without one of these there are no credentials."""
+"""Characters of which credentials contain at least one."""
 _DECODINGS = 4
 
 
 def has_credentials(text: str) -> bool:
     """Return True if a path or URI contains a user name, password, key or signature."""
     if _MARKS.isdisjoint(text):
-        return False  # an entry has thousands of names, and few of them have a mark
+        return False  # Most of the thousands of names in an entry have no mark.
     for _ in range(_DECODINGS):
         signed = text if _WEB.search(text) else _PARTITION.sub("", text)
         if _USERINFO.search(text) or _SIGNING.search(signed):
@@ -48,9 +48,9 @@ def has_credentials(text: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """Return a message with "…" where a word of it contains credentials."""
+    """Replace words with credentials by "…"."""
     if _MARKS.isdisjoint(text):
-        return text  # errors of single records are made by the thousand
+        return text  # Errors of single records can be numerous.
     if not has_credentials(text) and not _BARE_USERINFO.search(text):
         return text
     return re.sub(r"\S+", lambda word: _redact_word(word[0]), text)

@@ -1,4 +1,4 @@
-"""Numbers, times and foreign text as people read them."""
+"""Text forms of numbers, times and foreign text."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def escape_lines(text: str) -> str:
     return "\n".join(map(escape_text, text.split("\n")))
 
 
-def format_rate(records: int, size: int, seconds: float, what: str = "records") -> str:
+def format_rate(records: int, size: int, seconds: float, noun: str = "records") -> str:
     """`1.25 s, 12,345 records/s, 1.5 MB/s`."""
     per = max(seconds, 1e-9)
-    return f"{seconds:.2f} s, {records / per:,.0f} {what}/s, {format_bytes(size / per)}/s"
+    return f"{seconds:.2f} s, {records / per:,.0f} {noun}/s, {format_bytes(size / per)}/s"
 
 
 def format_signed_bytes(size: int) -> str:
@@ -82,14 +82,14 @@ def format_signed_bytes(size: int) -> str:
     return f"{'-' if size < 0 else '+'}{format_bytes(abs(size))}"
 
 
-def format_list(words: Iterable[str], last: str = "and") -> str:
+def format_list(items: Iterable[str], last: str = "and") -> str:
     """`one`, `one and two`, `one, two and three`."""
-    *first, end = words
+    *first, end = items
     return f"{', '.join(first)} {last} {end}" if first else end
 
 
 def format_time(time: datetime) -> str:
-    """`2026-11-16 04:00`; our times are in UTC."""
+    """`2026-11-16 04:00`, in UTC."""
     return f"{time:%Y-%m-%d %H:%M}"
 
 

@@ -21,16 +21,16 @@ class QuarantineWriter:
         self._source = source
         self._hash = hashlib.sha256()
 
-    def add(self, refused: QuarantinedRow) -> None:
+    def add(self, row: QuarantinedRow) -> None:
         """Add one row."""
         line = {
             "source": self._source,
-            "row": refused.row,
-            "where": refused.where,
-            "feature": refused.feature,
-            "reason": refused.detail,
-            **_format(refused),
-            **_content(refused.content),
+            "row": row.row,
+            "where": row.where,
+            "feature": row.feature,
+            "reason": row.detail,
+            **_format(row),
+            **_content(row.content),
         }
         data = json.dumps(line).encode() + b"\n"
         self._hash.update(data)
@@ -43,10 +43,10 @@ class QuarantineWriter:
         return self._hash.hexdigest()
 
 
-def _format(refused: QuarantinedRow) -> dict[str, object]:
+def _format(row: QuarantinedRow) -> dict[str, object]:
     """Return the format of the content, if known, so that the row can be parsed again."""
-    told: dict[str, object] = {} if refused.format is None else {"format": refused.format}
-    return {**told, "columns": refused.columns} if refused.columns else told
+    payload: dict[str, object] = {} if row.format is None else {"format": row.format}
+    return {**payload, "columns": row.columns} if row.columns else payload
 
 
 def _content(content: bytes) -> dict[str, str]:
