@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shardline.log.snapshot import SnapshotDiff
     from shardline.schema.comparison import SchemaChange, SchemaDiff
 
-_SHOWN_SHARDS = 5
+_MAX_SHARDS = 5
 _UNLABELED = frozenset({"kind", "nan", "required", "sequence"})
 """Changes whose values need no label."""
 
@@ -48,11 +48,11 @@ def print_shard_changes(diff: SnapshotDiff, *, every: bool) -> None:
 
 
 def _print_shards(sign: str, shards: Sequence[Shard], *, every: bool) -> None:
-    for shard in shards if every else shards[:_SHOWN_SHARDS]:
+    for shard in shards if every else shards[:_MAX_SHARDS]:
         amount = f"{format_count(shard.records, 'record')}, {format_bytes(shard.bytes)}"
         click.echo(f"  {sign} {shard.name}  {amount}")
-    if not every and len(shards) > _SHOWN_SHARDS:
-        click.echo(f"  … and {len(shards) - _SHOWN_SHARDS:,} more; --all shows them")
+    if not every and len(shards) > _MAX_SHARDS:
+        click.echo(f"  … and {len(shards) - _MAX_SHARDS:,} more; --all shows them")
 
 
 def print_schema_changes(diff: SnapshotDiff) -> None:

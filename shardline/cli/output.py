@@ -250,6 +250,17 @@ def _print_skipped_files(context: click.Context) -> None:
     click.echo(f"skipped {format_count(len(found), 'file')}: {names}{more}", err=True)
 
 
+def print_limited(lines: Iterable[str], *, limit: int = 10, total: int | None = None) -> None:
+    """Print the first lines, indented, and how many more there are of them, or of `total`."""
+    rows = list(lines)
+    for row in rows[:limit]:
+        click.echo(f"  {row}")
+    if len(rows) > limit:
+        click.echo(f"  … and {len(rows) - limit:,} more; --json lists all")
+    elif total is not None and total > len(rows):
+        click.echo(f"  … and {total - len(rows):,} more")
+
+
 def print_dry_run_notice() -> None:
     """Print how to apply the plan of a dry run."""
     click.echo("nothing was changed\nhint: to apply the plan, leave out `--dry-run`")

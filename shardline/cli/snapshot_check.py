@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord import Limits
 
 
-_SHOWN_SHARDS = 20
+_MAX_SHARDS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +109,11 @@ def print_check(check: SnapshotCheck) -> None:
     """Print failed shards, counts and whether the snapshot is published."""
     report, snapshot = check.report, check.snapshot
     failed = [shard for shard in report.shards if not shard.ok]
-    for shard in failed[:_SHOWN_SHARDS]:
+    for shard in failed[:_MAX_SHARDS]:
         _print_failure(shard)
-    if len(failed) > _SHOWN_SHARDS:
+    if len(failed) > _MAX_SHARDS:
         click.echo(
-            f"… and {format_count(len(failed) - _SHOWN_SHARDS, 'more shard')}; --json lists all"
+            f"… and {format_count(len(failed) - _MAX_SHARDS, 'more shard')}; --json lists all"
         )
     passed = snapshot.totals.shards - len(report.shards)
     if report.shards or not passed:

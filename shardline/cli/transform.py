@@ -22,6 +22,7 @@ from shardline.cli.output import (
     locate_object,
     print_dry_run_notice,
     print_json,
+    print_limited,
     serialize_schema_diff,
     serialize_snapshot,
 )
@@ -135,7 +136,6 @@ class TransformOptions(WriteOptions):
             validate_output_path(self.argument)
 
 
-_SHOWN = 10
 _MODE_LABELS = {
     "overlay": ", as an overlay with the new features only",
     "rewrite": ", rewritten with all features of every record",
@@ -242,10 +242,8 @@ def _print_quarantine(report: TransformReport, plan: TransformPlan) -> None:
         f"quarantined {report.quarantined_rows:,} of {format_count(total, 'record')} "
         f"({report.quarantined_rows / max(total, 1):.2%}), {effect}:"
     )
-    for name in report.quarantine_files[:_SHOWN]:
-        click.echo(f"  {escape_text(locate_object(plan.into, name))}")
-    if len(report.quarantine_files) > _SHOWN:
-        click.echo(f"  … and {len(report.quarantine_files) - _SHOWN:,} more; --json lists all")
+    files = (escape_text(locate_object(plan.into, name)) for name in report.quarantine_files)
+    print_limited(files)
 
 
 def transform_version(

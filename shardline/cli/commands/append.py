@@ -23,6 +23,7 @@ from shardline.cli.output import (
     locate_object,
     print_dry_run_notice,
     print_json,
+    print_limited,
 )
 from shardline.cli.progress import open_progress_executor
 from shardline.cli.references import open_root, parse_version
@@ -41,14 +42,9 @@ from shardline.hints import Command
 from shardline.text import escape_text, format_bytes, format_count, format_rate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from shardline.cli.snapshot_check import SnapshotCheck
     from shardline.log.version import StoredVersion
     from shardline.operations.append import AppendReport
-
-
-_SHOWN = 10
 
 
 def _serialize_report(
@@ -83,7 +79,7 @@ def _print_report(
         _print_rejected_sources(report)
     if report.replaced:
         click.echo(f"replaced the records of {format_count(len(report.replaced), 'source')}:")
-        _print_lines(f"{format_source(s)}, entry {entry}" for s, entry in report.replaced)
+        print_limited(f"{format_source(s)}, entry {entry}" for s, entry in report.replaced)
     if report.duplicates:
         _print_duplicates(report)
     if len(report.skipped) > len(report.duplicates):
@@ -130,7 +126,7 @@ def _print_created(version: StoredVersion) -> None:
     schema = version.schema
     content = format_count(len(schema.features), "feature") if schema.features else "opaque records"
     click.echo(f"created {version.name} with {content}:")
-    _print_lines(f"{escape_text(feature.name)}: {feature}" for feature in schema.features)
+    print_limited(f"{escape_text(feature.name)}: {feature}" for feature in schema.features)
 
 
 def _print_plan(report: AppendReport, version: StoredVersion) -> None:
@@ -139,7 +135,7 @@ def _print_plan(report: AppendReport, version: StoredVersion) -> None:
         click.echo(
             f"{report.version}{new}: would append {format_count(len(report.new), 'source')}:"
         )
-        _print_lines(format_source(source) for source in report.new)
+        print_limited(format_source(source) for source in report.new)
         click.echo("Rows were not read.")
         print_dry_run_notice()
     else:
@@ -153,19 +149,17 @@ def _print_quarantine(report: AppendReport, version: StoredVersion) -> None:
         f"({report.quarantined_rows / max(rows, 1):.2%}):"
     )
     reasons = [escape_text(reason) for landing in report.appended for reason in landing.reasons]
-    _print_lines(reasons, report.quarantined_rows)
+    print_limited(reasons, total=report.quarantined_rows)
     click.echo("quarantine files:")
-    _print_lines(escape_text(locate_object(version, name)) for name in report.quarantine_files)
+    print_limited(escape_text(locate_object(version, name)) for name in report.quarantine_files)
 
 
 def _print_rejected_sources(report: AppendReport) -> None:
     count = format_count(len(report.rejected), "source")
     click.echo(f"rejected {count}:")
-    for source in report.rejected[:_SHOWN]:
-        for number, line in enumerate(source.reason.splitlines()):
-            click.echo(f"  {'' if number == 0 else '  '}{escape_text(line)}")
-    if len(report.rejected) > _SHOWN:
-        click.echo(f"  … and {len(report.rejected) - _SHOWN:,} more; --json lists all")
+    print_limited(
+        "\n    ".join(map(escape_text, source.reason.splitlines())) for source in report.rejected
+    )
     changed = [source for source in report.rejected if source.code == ChangedSourceError.code]
     if changed and changed[0].hint is not None:
         click.echo(f"hint: {render_hint(changed[0].hint)}")
@@ -175,7 +169,7 @@ def _print_rejected_sources(report: AppendReport) -> None:
 
 def _print_duplicates(report: AppendReport) -> None:
     click.echo(f"warning: skipped {format_count(len(report.duplicates), 'duplicate')}:")
-    _print_lines(
+    print_limited(
         f"{format_source(duplicate.source)}: {escape_text(duplicate.reason)}"
         for duplicate in report.duplicates
     )
@@ -184,7 +178,7 @@ def _print_duplicates(report: AppendReport) -> None:
 def _print_skipped(report: AppendReport) -> None:
     sources = [source for source in report.skipped if source.code != "duplicate"]
     click.echo(f"skipped {format_count(len(sources), 'source')}:")
-    _print_lines(
+    print_limited(
         f"{format_source(skipped.source)}: {escape_text(skipped.reason)}" for skipped in sources
     )
     retryable = [skipped.source for skipped in report.skipped if skipped.can_retry]
@@ -193,17 +187,6 @@ def _print_skipped(report: AppendReport) -> None:
             "to retry, run ",
             Command.of("append", report.version, format_source(retryable[0]), "--retry-rejected"),
         )
-
-
-def _print_lines(lines: Iterable[str], total: int | None = None) -> None:
-    """Print the first lines and the number of further lines, up to `total`."""
-    rows = list(lines)
-    for row in rows[:_SHOWN]:
-        click.echo(f"  {row}")
-    if len(rows) > _SHOWN:
-        click.echo(f"  … and {len(rows) - _SHOWN:,} more; --json lists all")
-    elif total is not None and total > len(rows):
-        click.echo(f"  … and {total - len(rows):,} more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +245,7 @@ each file becomes a record with its path, label (name of the parent folder) and 
     show_default=True,
     help="Start a new shard at this size.",
 )
-@compression_option(None, "  [default: as the version is, a new one not]")
+@compression_option(None, "  [default: as in the version; none if it is new]")
 @click.option(
     "--max-quarantined",
     type=Share(),

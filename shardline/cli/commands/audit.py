@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shardline.lineage.audit.recompute_audit import RecomputeOptions
     from shardline.provenance.log_index import LogIndex
 
-_SHOWN = 30
+_MAX_FINDINGS = 30
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "note": "blue"}
 
 
@@ -259,10 +259,10 @@ def _serialize_report(report: AuditReport) -> dict[str, Any]:
 
 
 def _print_report(report: AuditReport, seconds: float, *, quick: bool) -> None:
-    for finding in report.findings[:_SHOWN]:
+    for finding in report.findings[:_MAX_FINDINGS]:
         _print_finding(finding)
-    if len(report.findings) > _SHOWN:
-        more = format_count(len(report.findings) - _SHOWN, "more finding")
+    if len(report.findings) > _MAX_FINDINGS:
+        more = format_count(len(report.findings) - _MAX_FINDINGS, "more finding")
         click.echo(f"… and {more}; --json lists all")
     for skipped in report.not_recomputed:
         shards = format_count(skipped.shards, "shard")

@@ -23,6 +23,7 @@ from shardline.cli.output import (
     add_skipped_files,
     print_dry_run_notice,
     print_json,
+    print_limited,
     serialize_snapshot,
 )
 from shardline.cli.output_file import validate_destination, validate_transform_output
@@ -54,7 +55,7 @@ from shardline.text import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import NoReturn
 
     from shardline.cli.options import CommandFunction
@@ -99,7 +100,7 @@ class CombineOptions(WriteOptions):
                 validate_output_path(side)
 
 
-_SHOWN = 20
+_MAX_FEATURES = 20
 
 
 def _format_estimate(estimate: PairEstimate) -> str:
@@ -109,12 +110,9 @@ def _format_estimate(estimate: PairEstimate) -> str:
     return f"{bound}{pairs}, about {format_bytes(estimate.bytes)} to write"
 
 
-def _print_features(features: list[str]) -> None:
+def _print_features(features: Iterable[str]) -> None:
     click.echo("features of a pair:")
-    for feature in features[:_SHOWN]:
-        click.echo(f"  {escape_text(feature)}")
-    if len(features) > _SHOWN:
-        click.echo(f"  … and {len(features) - _SHOWN:,} more; --json lists all")
+    print_limited(map(escape_text, features), limit=_MAX_FEATURES)
 
 
 def _print_incremental_notice(spec: CombineSpec) -> None:
@@ -141,7 +139,7 @@ def _combine_files(options: CombineOptions, output: Path, spec_options: SpecOpti
         )
         estimate = plan.estimate
     if not options.as_json:
-        _print_file_plan(plan, sides, output, whole=options.dry_run)
+        _print_file_plan(plan, sides, output, list_features=options.dry_run)
     folder = output.absolute().parent
     validate_budget(str(output), estimate, options.budget_bytes, folder, of_files=True)
     if not options.dry_run:
@@ -189,17 +187,21 @@ def _write_pairs(options: CombineOptions, plan: CombineFilesPlan, output: Path) 
 
 
 def _print_file_plan(
-    plan: CombineFilesPlan, sides: tuple[list[Path], list[Path]], output: Path, *, whole: bool
+    plan: CombineFilesPlan,
+    sides: tuple[list[Path], list[Path]],
+    output: Path,
+    *,
+    list_features: bool,
 ) -> None:
     left, right = (
         f"{_format_paths(paths)} ({format_count(records, 'record')})"
         for paths, records in zip(sides, (plan.left, plan.right), strict=True)
     )
     click.echo(f"{left} with {right} → {escape_text(str(output))}")
-    if whole and plan.schema is not None:
-        _print_features([f"{feature.name}: {feature}" for feature in plan.schema.features])
-    elif whole:
-        _print_features(list(plan.features))
+    if list_features and plan.schema is not None:
+        _print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
+    elif list_features:
+        _print_features(plan.features)
     click.echo(f"work: {_format_estimate(plan.estimate)}")
 
 
@@ -244,7 +246,7 @@ def _combine_versions(options: CombineOptions, into: str, spec_options: SpecOpti
             **spec_options,
         )
     if not options.as_json:
-        _print_version_plan(plan, target, whole=options.dry_run)
+        _print_version_plan(plan, target, list_features=options.dry_run)
     validate_budget(target.name, plan.estimate, options.budget_bytes, spool_folder(target.store))
     if options.dry_run:
         if options.as_json:
@@ -294,14 +296,14 @@ def _open_versions(
     return left_version, right_version, StoredVersion(store, name)
 
 
-def _print_version_plan(plan: CombinePlan, into: StoredVersion, *, whole: bool) -> None:
+def _print_version_plan(plan: CombinePlan, into: StoredVersion, *, list_features: bool) -> None:
     new = "" if into.exists else " (new)"
     left, right = (
         f"{side} ({format_count(side.records, 'record')})" for side in (plan.left, plan.right)
     )
     click.echo(f"{left} with {right} → {plan.into}{new}")
-    if whole:
-        _print_features([f"{feature.name}: {feature}" for feature in plan.schema.features])
+    if list_features:
+        _print_features(f"{feature.name}: {feature}" for feature in plan.schema.features)
     shards = f"{format_count(plan.compute, 'shard')} to compute, {plan.reuse:,} to reuse"
     drop = f", {plan.drop:,} to drop" if plan.drop else ""
     size = f"; {_format_estimate(plan.estimate)}" if plan.compute else ""
@@ -461,7 +463,7 @@ After an append, the same command computes only pairs of new shards. It computes
     type=Size(least=1),
     help="With --into: start a new shard at this size.  [default: 128MB]",
 )
-@compression_option(None, "  [default: as the version is, files and new ones not]")
+@compression_option(None, "  [default: as in the version; none if it is new, or for files]")
 @write_options
 def combine(**values: Any) -> None:  # noqa: ANN401 - the fields of CombineOptions, and of the spec
     """Pair each record of LEFT with each record of RIGHT.

@@ -8,7 +8,7 @@ import click
 
 from shardline.cli.errors import UsageError
 from shardline.cli.options import json_option, root_option
-from shardline.cli.output import format_source, print_json
+from shardline.cli.output import format_source, print_json, print_limited
 from shardline.cli.references import open_root, open_version, parse_version
 from shardline.hints import Command, Hint
 from shardline.text import format_count, format_list
@@ -16,8 +16,6 @@ from shardline.text import format_count, format_list
 if TYPE_CHECKING:
     from shardline.log.version import StoredVersion
     from shardline.operations.rejected_sources import DismissReport, OpenSource
-
-_SHOWN = 10
 
 
 @click.command(
@@ -98,7 +96,4 @@ def _print_report(report: DismissReport) -> None:
     counts = [format_count(rejected, "rejected source")] if rejected else []
     counts += [format_count(duplicates, "duplicate")] if duplicates else []
     click.echo(f"{report.version}: dismissed {format_list(counts)}")
-    for dismissed in report.dismissed[:_SHOWN]:
-        click.echo(f"  {format_source(dismissed.source)}")
-    if len(report.dismissed) > _SHOWN:
-        click.echo(f"  … and {len(report.dismissed) - _SHOWN:,} more; --json lists all")
+    print_limited(format_source(source.source) for source in report.dismissed)

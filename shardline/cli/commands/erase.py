@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord import Limits
 
 
-_SHOWN = 20
+_MAX_LINES = 20
 _NOUNS = {
     "virtual": "virtual version",
     "quarantine": "quarantine file",
@@ -145,7 +145,7 @@ def _print_missing_values(plan: ErasePlan) -> None:
     """Print the positions of values without a record. The values may be personal data."""
     if not plan.missing_values:
         return
-    positions = [f"{position:,}" for position in plan.missing_values[:_SHOWN]]
+    positions = [f"{position:,}" for position in plan.missing_values[:_MAX_LINES]]
     more = len(plan.missing_values) - len(positions)
     listed = format_list([*positions, f"{more:,} more"] if more else positions)
     click.echo(
@@ -191,7 +191,7 @@ def _print_plan_copies(plan: ErasePlan) -> None:
 def _print_residual_copies(copies: Sequence[ResidualCopy]) -> None:
     """Print the copies of records, with each hint once."""
     groups: dict[tuple[str, str], list[ResidualCopy]] = {}
-    for copy in copies[:_SHOWN]:
+    for copy in copies[:_MAX_LINES]:
         groups.setdefault((copy.kind, copy.hint), []).append(copy)
     for (_, hint), group in groups.items():
         for copy in group:
@@ -203,8 +203,8 @@ def _print_residual_copies(copies: Sequence[ResidualCopy]) -> None:
         commands = dict.fromkeys(command for copy in group for command in copy.commands)
         for command in commands:
             click.echo(f"        {escape_text(render_next_command(*command))}")
-    if len(copies) > _SHOWN:
-        click.echo(f"  … and {len(copies) - _SHOWN:,} more; --json lists all")
+    if len(copies) > _MAX_LINES:
+        click.echo(f"  … and {len(copies) - _MAX_LINES:,} more; --json lists all")
 
 
 def _print_report(report: EraseReport, checks: Sequence[SnapshotCheck], seconds: float) -> None:

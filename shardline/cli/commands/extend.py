@@ -78,7 +78,7 @@ A VALUE is a number, true, false, a list or "quoted text" as in JSON; anything e
     metavar="NAME",
     help="Drop an old feature. Repeatable. A version needs --mode rewrite.",
 )
-@compression_option(None, "  [default: as the old ones; not for an overlay]")
+@compression_option(None, "  [default: as in the base; none for an overlay]")
 @execution_options
 def extend(
     *,
