@@ -20,8 +20,8 @@ def test_a_consumer_is_registered_listed_released_and_remembered(tmp_path: Path)
         ["consumers", "NAME/VERSION", "--register", "CONSUMER"]
     ]
     who = ("--register", "digits-cnn", "--run", "42", "--commit", "1f3c9d2")
-    told = on(tmp_path, "consumers", f"{NAME}@1", *who)
-    assert told.out.startswith("digits-cnn reads digits/v1@1")
+    first = on(tmp_path, "consumers", f"{NAME}@1", *who)
+    assert first.out.startswith("digits/v1@1: registered digits-cnn")
     assert on(tmp_path, "consumers", f"{NAME}@1", *who, "--json").json["new"] is False
     on(tmp_path, "consumers", NAME, "--register", "tree")
     lines = [line.split() for line in narrow(tmp_path, "consumers", "digits").out.splitlines()]

@@ -20,7 +20,7 @@ def test_counts_are_told_per_file_and_in_all(tmp_path: Path) -> None:
     assert [line.split() for line in result.out.splitlines()] == [
         ["1,234", "a.tfrecord"],
         ["3", "b.tfrecord"],
-        ["1,237", "in", "all"],
+        ["1,237", "total"],
     ]
 
 

@@ -125,7 +125,7 @@ def test_the_same_content_is_told_to_be_the_same(tmp_path: Path) -> None:
     version.restore(1)
     result = on(tmp_path, "diff", f"{NAME}@1", "--json")
     assert (result.code, result.json["added"], result.json["removed"]) == (0, [], [])
-    assert "unchanged" in on(tmp_path, "diff", f"{NAME}@1").out
+    assert "no differences" in on(tmp_path, "diff", f"{NAME}@1").out
 
 
 @pytest.mark.parametrize(
