@@ -183,7 +183,7 @@ def test_what_still_holds_the_records_is_told_with_commands_for_this_root(
     vacuumed = shardline("vacuum", "digits", "--delete", "--retention", "0", "--root", root)
     assert vacuumed.shows("tag", "digits/v1", "--delete", "train", "--root", root)
     keepers = shardline("vacuum", "digits", "--root", root, "--json").json["retainers"]
-    assert [one["where"] for one in keepers] == ["digits/v1@1"] * 2
+    assert [one["location"] for one in keepers] == ["digits/v1@1"] * 2
     page = tmp_path / "proof.md"
     early = shardline("erase", "digits", "--proof", page, "--root", root)
     assert early.code == 1
