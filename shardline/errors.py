@@ -413,7 +413,7 @@ class InvalidRecordsError(ShardlineError, ValueError):
         return list(self.refused)
 
 
-class FieldsError(ShardlineError, ValueError):
+class UDFError(ShardlineError, ValueError):
     """UDF or table join that does not produce the declared features."""
 
     code = "udf-error"

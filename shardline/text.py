@@ -36,20 +36,6 @@ def float32_json(value: float) -> float | str:
     return float(str(np.float32(value)))
 
 
-__all__ = [
-    "escape_lines",
-    "escape_text",
-    "format_age",
-    "format_bytes",
-    "format_count",
-    "format_list",
-    "format_rate",
-    "format_reused_shards",
-    "format_signed_bytes",
-    "format_time",
-]
-
-
 def format_bytes(size: float) -> str:
     """`512 bytes`, `1.5 MB`, in powers of 1024."""
     if size < 1024:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from shardline.execution.executor import Executor, ProgressListener
 
-SMALL_BYTES = 64 * 1024
+_SMALL_TASK_BYTES = 64 * 1024
 """Largest number of bytes that a small task reads."""
 _FEWEST_TASKS = 16
 _MOST_TASKS = 256
@@ -55,7 +55,7 @@ def group_small_tasks(sizes: Sequence[int | None]) -> Iterator[slice]:
     most = _MOST_TASKS if len(sizes) >= _FEWEST_TASKS else 1
     first = total = 0
     for index, size in enumerate(sizes):
-        is_small = size is not None and size <= SMALL_BYTES
+        is_small = size is not None and size <= _SMALL_TASK_BYTES
         total += size or 0
         if index > first and (not is_small or index - first == most or total > _MOST_BYTES):
             yield slice(first, index)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from shardline.log.state import State
 
-CheckOutcome: TypeAlias = Literal["passed", "failed", "missing"]
+CheckStatus: TypeAlias = Literal["passed", "failed", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class CheckResult:
     first_failure: str = ""
 
     @property
-    def outcome(self) -> CheckOutcome:
+    def outcome(self) -> CheckStatus:
         """`passed` only if nothing failed and nothing is missing."""
         if self.failed:
             return "failed"

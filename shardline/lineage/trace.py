@@ -14,12 +14,17 @@ from shardline.lineage.trace_step import (
     DescendantCounts,
     DescendantRecord,
     EntryRef,
+    Removal,
     TraceGap,
     TraceStep,
-    find_removal,
 )
 from shardline.provenance.consumers import CONSUMER_PREFIX, list_all_consumers
-from shardline.provenance.log_index import LogIndex, TraceGapError, group_by_input
+from shardline.provenance.log_index import (
+    LogIndex,
+    TraceGapError,
+    group_by_input,
+    is_in_place_entry,
+)
 from shardline.provenance.row_mapping import (
     RecordOutcome,
     SnapshotRecord,
@@ -101,7 +106,7 @@ class RecordTracer:
                 steps[origin] if isinstance(origin, int) else origin for origin in origins[number]
             )
             step = replace(steps[number], upstream=tuple(linked))
-            steps[number] = replace(step, removal=find_removal(self._index, step))
+            steps[number] = replace(step, removal=_find_removal(self._index, step))
         return steps[0]
 
     def trace_downstream(
@@ -364,3 +369,57 @@ def _validate_record(snapshot: StoredSnapshot, record: int) -> None:
             version=snapshot.version,
             snapshot=snapshot.number,
         )
+
+
+def _find_removal(index: LogIndex, step: TraceStep) -> Removal | None:
+    """Return the removal of the shard of a step, whose `upstream` is known, or None.
+
+    A record is erased if an erase removed it, or a later copy of it in its version. It is also
+    erased if it came from an erased record, and an erase removed its shard.
+    """
+    version = index.version(step.version)
+    number = version.state.get_tombstone(step.shard)
+    if number is None:
+        return None
+    erasures = [
+        entry
+        for entry in index.entries(step.version)
+        if step.shard in entry.tombstones and entry.operation == "erase"
+    ]
+    entry = erasures[0] if erasures else index.entry(step.version, number)
+    is_erased = bool(erasures) and (
+        _is_erased(index, step.version, step.shard, step.shard_record)
+        or any(isinstance(origin, TraceStep) and origin.is_erased for origin in step.upstream)
+    )
+    file_exists = version.store.info(version.shard_name(step.shard)) is not None
+    return Removal(entry.number, entry.operation, entry.time, is_erased, file_exists)
+
+
+def _is_erased(index: LogIndex, version: str, shard: str, record: int) -> bool:
+    """Return True if an erase removed a record, or a later copy of it in its version."""
+    pending = [(shard, record)]
+    for name, number in pending:  # Grows while it is read.
+        for entry in _list_removing_entries(index, version, name):
+            numbers = np.array([number], np.int64)
+            try:
+                outcomes = list(map_records_down(index, entry, version, name, numbers))
+            except TraceGapError:
+                continue
+            for outcome in outcomes:
+                if outcome.reason and entry.operation == "erase":
+                    return True
+                copies = [(outcome.shard, int(copy)) for copy in outcome.records]
+                pending += [copy for copy in copies if copy not in pending]
+    return False
+
+
+def _list_removing_entries(index: LogIndex, version: str, shard: str) -> list[Entry]:
+    """Return the entries that replaced a shard by others of its version."""
+    state = index.version(version).state
+    entries = [
+        index.entry(version, state.snapshot_history.get_row(until).entry)
+        for _, until in state.shard_history.spans(shard)
+        if until <= state.snapshot
+    ]
+    # An interval also ends where a shard only changes its position.
+    return [entry for entry in entries if is_in_place_entry(entry) and shard in entry.removed]

@@ -343,11 +343,11 @@ def _list_failed_checks(report: ShardReport) -> Iterable[str]:
 
 def get_introducing_snapshot(version: StoredVersion, interval: ShardInterval) -> int:
     """Return the snapshot that added or restored a shard."""
-    timeline = version.state.snapshot_history
-    if timeline.get_row(interval.since).rejected:
-        return timeline.of_entry(interval.added_entry)
-    is_restored = version.log.entry(timeline.get_row(interval.since).entry).operation == "restore"
-    return interval.since if is_restored else timeline.of_entry(interval.added_entry)
+    history = version.state.snapshot_history
+    if history.get_row(interval.since).rejected:
+        return history.of_entry(interval.added_entry)
+    is_restored = version.log.entry(history.get_row(interval.since).entry).operation == "restore"
+    return interval.since if is_restored else history.of_entry(interval.added_entry)
 
 
 def _record_attestations(

@@ -31,7 +31,7 @@ from shardline.pairing.pair_batch import PairSides, count_matches
 from shardline.pairing.pair_encoder import PairEncoder
 from shardline.pairing.pair_grid import PairEstimate, PairGrid
 from shardline.pairing.pair_plan import PairPlan
-from shardline.readers.virtual_shard import get_combination_side
+from shardline.readers.combination_side import get_combination_side
 from shardline.sidecars.receipt import Receipt
 from shardline.sidecars.row_map import choose_width
 from shardline.storage.temporary_files import spool_folder
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from shardline.pairing.pair_batch import PairBatch
     from shardline.pairing.pair_side import NumberedUnit
     from shardline.pairing.spec_binding import BoundCombineSpec
-    from shardline.readers.virtual_shard import CombinationSide
+    from shardline.readers.combination_side import CombinationSide
     from shardline.storage import Store
     from shardline.tfrecord.reader import Limits
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 
 from shardline.errors import (
     ConflictError,
-    FieldsError,
     InvalidArgumentError,
     SchemaMismatchError,
     TombstonedShardError,
+    UDFError,
 )
 from shardline.execution.executor import ShardTask
 from shardline.hints import Hint, Option
@@ -520,7 +520,7 @@ def get_checked_digests(udfs: Iterable[UDF]) -> tuple[str, ...]:
 
 
 def validate_unchanged_functions(into: StoredVersion, operation: str, udfs: Sequence[UDF]) -> None:
-    """Raise FieldsError if the latest results of a version came from another source text.
+    """Raise UDFError if the latest results of a version came from another source text.
 
     Accepts older entries without digests, and digests of other methods.
     """
@@ -535,7 +535,7 @@ def validate_unchanged_functions(into: StoredVersion, operation: str, udfs: Sequ
         before = known.get((function.function, function.code), function.digest)
         if before == function.digest or _get_method(before) != _get_method(function.digest):
             continue
-        raise FieldsError(
+        raise UDFError(
             f"{into.name}: function {function.function!r} has changed, its code "
             f"{function.code!r} has not",
             code="changed-function",

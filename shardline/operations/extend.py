@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from shardline.arguments import validate_choice
 from shardline.errors import (
-    FieldsError,
     InvalidArgumentError,
     SchemaMismatchError,
+    UDFError,
     UnreadableSnapshotError,
 )
 from shardline.hints import Hint, Option
@@ -209,13 +209,13 @@ def extend_file(
 
 
 def settle_udfs(udfs: UDF | Iterable[UDF]) -> tuple[UDF, ...]:
-    """Return one or several UDFs, with their tables read. Raises FieldsError for other objects."""
+    """Return one or several UDFs, with their tables read. Raises UDFError for other objects."""
     listed: tuple[Any, ...] = (udfs,)
     if not isinstance(udfs, str) and isinstance(udfs, Iterable):
         listed = tuple(udfs)
     for udf in listed:
         if not is_udf(udf):
-            raise FieldsError(
+            raise UDFError(
                 f"fields: {type(udf).__name__} does not declare its features",
                 code="undeclared-udf",
                 hint=Hint.of(

@@ -246,7 +246,7 @@ def _list_left_slices(
     position = names.index(shard.name)
     old = version.state.shard_history.named(entry.bases[position : position + 1])
     receipt = _read_shard_receipt(version, shard)
-    if not old or receipt is None or not receipt.counts(shard.records):
+    if not old or receipt is None or not receipt.is_countable(shard.records):
         return None
     (interval,) = old.values()
     whole = ShardSlice(version.shard_name(interval.shard), interval.shard)

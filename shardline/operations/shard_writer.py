@@ -222,11 +222,11 @@ class OpenShard:
         """Number of records so far."""
         return 0 if self._shard is None else self._shard.records
 
-    def counts(self, first: int) -> bool:
+    def is_countable(self, first: int) -> bool:
         """Return True if each row from `first` on gave a record or is in quarantine."""
         return Receipt(
             (first, self.end), last=False, refused=tuple(self.quarantined_spans), damaged=self.gaps
-        ).counts(self.records)
+        ).is_countable(self.records)
 
     def add_origins(self, *numbers: IntArray, width: int = 8) -> None:
         """Add the origins of the latest records to the row map, where counting does not suffice.
@@ -319,7 +319,7 @@ class RowStream:
             for row in frames.refused:
                 part.quarantine(row)
             part.end = end
-        if not part.counts(first):
+        if not part.is_countable(first):
             for rows in runs.rows():
                 part.add_origins(rows)
         return last

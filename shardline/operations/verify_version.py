@@ -19,7 +19,7 @@ from shardline.operations.inspect_shard import (
 )
 from shardline.operations.verify_log import LogReport, verify_log
 from shardline.provenance.dependencies import get_shard_object, list_dependency_layers
-from shardline.readers.shard_file import SMALL_BYTES
+from shardline.readers.shard_file import SMALL_SHARD_BYTES
 from shardline.report import Report
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Limits
 
@@ -162,7 +162,7 @@ class _ShardVerifier:
             below=layer.below,
             limits=self.limits,
             # No reader uses the index of a small shard; audit compares these as well.
-            index=shard.bytes > SMALL_BYTES,
+            index=shard.bytes > SMALL_SHARD_BYTES,
             progress=None if self.progress is None else partial(self.progress, shard),
         )
 

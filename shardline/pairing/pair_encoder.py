@@ -93,8 +93,8 @@ class PairEncoder:
                 limit = None if limit is None else limit - len(block)
 
     def _encode(self, batches: Iterator[PairBatch]) -> Generator[EncodedPairs, None, None]:
-        where, fields = self.bound.where, self.bound.fields
-        if where is None and fields is None:
+        where, udfs = self.bound.where, self.bound.udfs
+        if where is None and udfs is None:
             yield from self._encode_plain(batches)
             return
         pairs = run_tasks(lambda batch: batch.list(), batches, workers=self.workers)
@@ -103,13 +103,11 @@ class PairEncoder:
                 listed.filter(_get_mask(listed, result))
                 for listed, (result,) in self._compute(where, pairs)
             )
-        if fields is None:
+        if udfs is None:
             yield from run_tasks(self._join, pairs, workers=self.workers)
             return
-        extended = self._compute(fields, pairs)
-        yield from run_tasks(
-            lambda item: self._extend(fields, *item), extended, workers=self.workers
-        )
+        extended = self._compute(udfs, pairs)
+        yield from run_tasks(lambda item: self._extend(udfs, *item), extended, workers=self.workers)
 
     def _encode_plain(self, batches: Iterator[PairBatch]) -> Iterator[EncodedPairs]:
         """Encode pairs without new features. The thread that writes them needs a core too."""

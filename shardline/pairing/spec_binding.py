@@ -88,7 +88,7 @@ class BoundCombineSpec:
     names: PairFeatureNames
     keys: KeyColumns = field(default_factory=KeyColumns)
     where: BoundUDFs | None = None
-    fields: BoundUDFs | None = None
+    udfs: BoundUDFs | None = None
 
     def validate_side_names(self) -> None:
         """Raise SchemaMismatchError if the context and the feature_lists get the same name.
@@ -100,9 +100,9 @@ class BoundCombineSpec:
 
     def close(self) -> None:
         """Close the functions."""
-        for udfs in (self.where, self.fields):
-            if udfs is not None:
-                udfs.__exit__()
+        for bound in (self.where, self.udfs):
+            if bound is not None:
+                bound.__exit__()
 
 
 def bind_plain_spec(
@@ -160,9 +160,9 @@ def bind_spec(spec: CombineSpec, left: Schema, right: Schema) -> tuple[BoundComb
     for udf in spec.udfs if chooser is None else (chooser, *spec.udfs):
         if isinstance(udf, FunctionUDF | PredicateFilter):
             udf.validate(pairs)
-    where = fields = None
+    where = udfs = None
     if chooser is not None:
         where = BoundUDFs(Transform(pairs, pairs, {}, (chooser,)))
     if spec.udfs:
-        fields = BoundUDFs(Transform(pairs, after, {}, spec.udfs))
-    return BoundCombineSpec(spec, names, keys, where, fields), after
+        udfs = BoundUDFs(Transform(pairs, after, {}, spec.udfs))
+    return BoundCombineSpec(spec, names, keys, where, udfs), after

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from shardline.tfrecord.reader import Limits
 
 
-SMALL_BYTES = 64 * 1024
+SMALL_SHARD_BYTES = 64 * 1024
 """Largest shard that is hashed at once, which costs no more than opening its index."""
 
 
@@ -63,7 +63,7 @@ def is_committed(file: ShardFile, opened: OpenFile, content: bytes | None = None
     the caller has read all of it.
     """
     stored, shard = file.file, file.shard
-    if shard.bytes <= SMALL_BYTES:
+    if shard.bytes <= SMALL_SHARD_BYTES:
         data = opened.pread(shard.bytes, 0) if content is None else content
         return hashlib.sha256(data).hexdigest() == shard.sha256
     known = read_fingerprint(stored.store, stored.name, shard.bytes, shard.sha256, opened)
@@ -165,7 +165,7 @@ def _through_index(
 
     The function raises IndexMismatchError, possibly late, if the index is missing or corrupt.
     """
-    if file.shard.bytes <= SMALL_BYTES:
+    if file.shard.bytes <= SMALL_SHARD_BYTES:
         return None
     local = file.file.store.local_path(file.file.name) is not None
     if file.shard.compression == "none" and not local:

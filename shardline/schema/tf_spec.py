@@ -100,14 +100,14 @@ def _feature(name: str, entry: Any, *, sequence: bool, nan: bool) -> Feature:  #
         shape = (None, *(_row(name, partition) for partition in entry.partitions))
         name = entry.value_key or name
     elif sort != "VarLenFeature":
-        _make_error(name, sort)
+        _raise_unsupported(name, sort)
     kind = _kind(name, entry.dtype)
     return Feature(
         name, kind, shape, required=required, sequence=sequence, nan=nan and kind == "float"
     )
 
 
-def _make_error(name: str, sort: str) -> NoReturn:
+def _raise_unsupported(name: str, sort: str) -> NoReturn:
     advice = {
         "SparseFeature": "declare its index_key and its value_key as features of their own",
         "FixedLenFeature": "for the steps of a feature list, use a FixedLenSequenceFeature, a "

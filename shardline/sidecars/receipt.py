@@ -89,7 +89,7 @@ class Receipt(JsonObject):
         """Number of rows that gave no record."""
         return sum(last - first + 1 for first, last in self.refused)
 
-    def counts(self, records: int) -> bool:
+    def is_countable(self, records: int) -> bool:
         """Return True if all rows but the quarantined rows gave a record.
 
         The row of each record then follows from its number.

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from shardline import kernel
 from shardline.errors import ObjectNotFoundError, SourceError, StorageError
-from shardline.execution.task_groups import SMALL_BYTES
 from shardline.hints import Hint, Option
 from shardline.log.model import Source as Identity
 from shardline.tfrecord.compression import Compression, begins_with_record, detect_compression
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
     Progress: TypeAlias = Callable[[int], None] | None
 
 _HASHED_BYTES = 512 * 1024
+_SMALL_FILE_BYTES = 64 * 1024
+"""Largest file that is read at once."""
 
 
 class SourceIdentity(Protocol):
@@ -194,7 +195,7 @@ class FileIdentity:
             return None
         try:
             status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > SMALL_BYTES:
+            if not stat.S_ISREG(status.st_mode) or status.st_size > _SMALL_FILE_BYTES:
                 return None
             data = os.read(descriptor, status.st_size + 1)
             is_same = len(data) == status.st_size and _stamp(os.fstat(descriptor)) == _stamp(status)

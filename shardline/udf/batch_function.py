@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from shardline.errors import FieldsError
+from shardline.errors import UDFError
 from shardline.hints import Hint
 from shardline.schema.arrow_validation import find_fault, format_arrow_error
 from shardline.schema.conversion import (
@@ -130,7 +130,7 @@ class BatchFunctionCall(BatchCall):
             try:
                 result = pa.table(result)
             except (pa.ArrowException, *MISMATCH) as error:
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}: invalid result: {format_arrow_error(error)}",
                     code="invalid-udf-result",
                 ) from error
@@ -138,13 +138,13 @@ class BatchFunctionCall(BatchCall):
             names = result.schema.names
             if len(set(names)) < len(names):
                 name = next(name for name in names if names.count(name) > 1)
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}: duplicate feature {name!r} in the result",
                     code="duplicate-feature",
                     feature=name,
                 )
             return dict(zip(names, result.columns, strict=True))
-        raise FieldsError(
+        raise UDFError(
             f"{self.label}: invalid result of type {type(result).__name__}",
             code="invalid-udf-result",
             hint=Hint.of("return a dict of columns, a RecordBatch or a Table"),
@@ -178,16 +178,16 @@ class BatchFunctionCall(BatchCall):
             raise self._make_corrupt_error(feature, fault.detail)
         return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
-    def _make_corrupt_error(self, feature: Feature, detail: str) -> FieldsError:
-        return FieldsError(
+    def _make_corrupt_error(self, feature: Feature, detail: str) -> UDFError:
+        return UDFError(
             f"{self.label}: corrupt column {feature.name!r}: {detail}",
             code="corrupt-columns",
             hint=Hint.of("return arrays whose offsets and indices are valid"),
             feature=feature.name,
         )
 
-    def _make_column_error(self, feature: Feature, column: object) -> FieldsError:
-        return FieldsError(
+    def _make_column_error(self, feature: Feature, column: object) -> UDFError:
+        return UDFError(
             f"{self.label}: invalid column {feature.name!r} of type {type(column).__name__}",
             code="invalid-udf-result",
             hint=Hint.of("return an Arrow or NumPy array, or a list"),

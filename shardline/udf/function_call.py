@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from shardline.errors import FieldsError
+from shardline.errors import UDFError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
 from shardline.text import format_count
@@ -37,7 +37,17 @@ if TYPE_CHECKING:
 
     from shardline.schema.conversion import ConvertedColumn
     from shardline.schema.schema import Feature, Schema
-    from shardline.udf.udf_result import UDFResult
+
+_logger = logging.getLogger(__name__)
+
+_ENOUGH_SECONDS = 1.0
+_WORTH_SECONDS = 0.002
+"""Mean seconds per batch below which sending it to another process does not pay off."""
+_FIRST_ROWS = 64
+_PIECE_SECONDS = (0.05, 0.2)
+"""Target duration range of a piece in this process, in seconds."""
+_PIECES_EACH = 4
+"""Pieces of a batch per process, so that others do not wait for a late piece."""
 
 
 class BatchCall(ABC):
@@ -56,7 +66,7 @@ class BatchCall(ABC):
 
     @abstractmethod
     def convert_result(self, result: Any, rows: int) -> list[ConvertedColumn]:  # noqa: ANN401 - as above
-        """Convert the result to columns; FieldsError if it differs from the declaration."""
+        """Convert the result to columns; UDFError if it differs from the declaration."""
 
     def __call__(self, batch: pa.RecordBatch, *, every: bool) -> UDFResult:
         """Compute the new features of these records."""
@@ -76,7 +86,7 @@ class BatchCall(ABC):
         """Return the columns of rows `first` to `last` (exclusive), or BatchMismatchError."""
         try:
             return self.convert_result(result, last - first)
-        except FieldsError as error:
+        except UDFError as error:
             raise BatchMismatchError(
                 first,
                 last - 1,
@@ -87,13 +97,13 @@ class BatchCall(ABC):
             ) from error.__cause__
 
     def validate_names(self, names: Iterable[object]) -> None:
-        """Raise FieldsError for a missing or undeclared feature in the result."""
+        """Raise UDFError for a missing or undeclared feature in the result."""
         declared = [feature.name for feature in self.features]
         returned_names = list(names)
         for name in declared:
             if name not in returned_names:
                 returned = ", ".join(sorted(str(other) for other in returned_names)) or "none"
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}: missing declared feature {name!r} (returned: {returned})",
                     code="missing-feature",
                     feature=name,
@@ -101,17 +111,17 @@ class BatchCall(ABC):
         for other in returned_names:
             if other not in declared:
                 expected = ", ".join(map(repr, declared))
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}: undeclared feature {str(other)!r} (declared: {expected})",
                     code="unknown-feature",
                     feature=str(other),
                 )
 
     def validate_row_count(self, name: str, count: int | None, rows: int) -> None:
-        """Raise FieldsError for a column whose length differs from the batch."""
+        """Raise UDFError for a column whose length differs from the batch."""
         if count != rows:
             returned = "a single value" if count is None else format_count(count, "row")
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: expected {format_count(rows, 'row')} for feature {name!r}, "
                 f"got {returned}",
                 code="length-mismatch",
@@ -174,18 +184,6 @@ class _BatchBisection:
             raise BatchMismatchError(
                 first, last - 1, detail, code="udf-depends-on-batch", hint=hint
             ) from error
-
-
-_logger = logging.getLogger(__name__)
-
-_ENOUGH_SECONDS = 1.0
-_WORTH_SECONDS = 0.002
-"""Mean seconds per batch below which sending it to another process does not pay off."""
-_FIRST_ROWS = 64
-_PIECE_SECONDS = (0.05, 0.2)
-"""Target duration range of a piece in this process, in seconds."""
-_PIECES_EACH = 4
-"""Pieces of a batch per process, so that others do not wait for a late piece."""
 
 
 class FunctionCall(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.errors import FieldsError
+from shardline.errors import UDFError
 from shardline.hints import Hint, Option
 from shardline.schema.arrow_types import find_mismatch, infer_kind
 from shardline.schema.conversion import ConvertedColumn, convert_values
@@ -174,10 +174,10 @@ class BoundTableJoin(BoundUDF):
 
 
 def validate_key(label: str, key: Feature) -> None:
-    """Raise FieldsError if the feature cannot be a table key."""
+    """Raise UDFError if the feature cannot be a table key."""
     if key.shape or key.sequence or key.kind == "float":
         steps = " in each step" if key.sequence else ""
-        raise FieldsError(
+        raise UDFError(
             f"{label}: unsupported key {key.name!r} ({key.kind} of shape {key.shape}{steps})",
             code="key-mismatch",
             hint=Hint.of("use a key that is a single int64 or bytes value"),
@@ -188,11 +188,11 @@ def validate_key(label: str, key: Feature) -> None:
 def index_table_keys(
     table: LookupTable, column: str, key: Feature, on_duplicate: OnDuplicate
 ) -> KeyLookup:
-    """Index a table by a column with the type of the record key; FieldsError if it differs."""
+    """Index a table by a column with the type of the record key; UDFError if it differs."""
     where = f"{table.label}, column {column!r}"
     large = table.large(column) if key.kind == "int64" else None
     if large is not None:
-        raise FieldsError(
+        raise UDFError(
             f"{where}, {table.where(large)}: number too large for int64 key {key.name!r}",
             code="number-too-large",
             record=large,
@@ -201,7 +201,7 @@ def index_table_keys(
     expected = replace(key, name=column, required=True)
     for kind in table.types(column):
         if pa.types.is_floating(kind) or find_mismatch(expected, kind) is not None:
-            raise FieldsError(
+            raise UDFError(
                 f"{where}: kind differs from key {key.name!r} of the records "
                 f"({infer_kind(kind) or kind} and {key.kind})",
                 code="key-mismatch",
@@ -210,7 +210,7 @@ def index_table_keys(
             )
     keys = table.fitted(expected)
     for row, reason in sorted(keys.bad.items()):
-        raise FieldsError(
+        raise UDFError(
             f"{where}, {table.where(row)}: {reason} "
             f"(key {key.name!r} of the records is {key.kind})",
             code="key-mismatch",
@@ -219,7 +219,7 @@ def index_table_keys(
         )
     if keys.array.null_count:
         row = int(np.argmax(np.asarray(keys.array.is_null())))
-        raise FieldsError(
+        raise UDFError(
             f"{where}, {table.where(row)}: missing key",
             code="missing-key",
             hint=Hint.of("remove the row, or add its key"),
@@ -231,7 +231,7 @@ def index_table_keys(
     except DuplicateKeysError as error:
         first, second = table.where(error.first), table.where(error.second)
         keys_found = format_count(error.count, "duplicate key")
-        raise FieldsError(
+        raise UDFError(
             f"{where}: {keys_found} (first in {first} and {second})",
             code="duplicate-key",
             hint=Hint.of(
@@ -246,10 +246,10 @@ def index_table_keys(
 
 
 def get_table_column(table: LookupTable, feature: Feature) -> pa.Array:
-    """Return a column of a table as a feature; FieldsError if a value does not fit."""
+    """Return a column of a table as a feature; UDFError if a value does not fit."""
     column = table.fitted(feature)
     for row, reason in sorted(column.bad.items()):
-        raise FieldsError(
+        raise UDFError(
             f"{table.label}, column {feature.name!r}, {table.where(row)}: {reason}",
             code="value-mismatch",
             record=row,
@@ -312,18 +312,18 @@ class TableJoin:
     format: SourceFormat | None
 
     def __post_init__(self) -> None:
-        """Raise FieldsError for invalid options."""
+        """Raise UDFError for invalid options."""
         for option, value, known in (
             ("on_missing", self.on_missing, get_args(OnMissing)),
             ("on_duplicate", self.on_duplicate, get_args(OnDuplicate)),
         ):
             if value not in known:
-                raise FieldsError(
+                raise UDFError(
                     f"invalid {option} {value!r}: expected {', '.join(known)}",
                     code="invalid-argument",
                 )
         if bool(self.defaults) != (self.on_missing == "default"):
-            raise FieldsError(
+            raise UDFError(
                 "default values require the default mode for missing keys, and vice versa",
                 code="invalid-argument",
                 hint=Hint.of(
@@ -398,7 +398,7 @@ class TableJoin:
     def validate(self, schema: Schema) -> None:
         """Raise an error if records of this schema lack a valid key.
 
-        Raises SchemaMismatchError for a missing key, FieldsError for an unsuitable key.
+        Raises SchemaMismatchError for a missing key, UDFError for an unsuitable key.
         """
         self._key(schema)
 
@@ -427,7 +427,7 @@ class TableJoin:
         if self.chosen is None:
             chosen = [name for name in table.names if name != self.column]
             if not chosen:
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}: no column besides the key {self.column!r}",
                     code="no-features",
                 )
@@ -435,7 +435,7 @@ class TableJoin:
             table.known(_get_feature_name(feature))
         for name in self.defaults:
             if name not in set(map(_get_feature_name, chosen)):
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}: default for unknown feature {name!r}",
                     code="unknown-feature",
                     feature=name,
@@ -444,7 +444,7 @@ class TableJoin:
         inferred = table.inferred(names) if names else {}
         if len(inferred) < len(names):
             none = "no valid rows" if table.rows else "no rows"
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: cannot infer the kinds of the columns ({none})",
                 code="unknown-kind",
                 hint=Hint.of("declare the columns as features, e.g. `Feature('area', 'int64')`"),
@@ -469,7 +469,7 @@ class TableJoin:
         """Return the default of a feature as a column of one row."""
         value = self.defaults.get(feature.name)
         if value is None:
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: missing default for feature {feature.name!r}",
                 code="missing-feature",
                 hint=Hint.of("add a default, or pass ", Option("on_missing", "absent")),
@@ -477,7 +477,7 @@ class TableJoin:
             )
         fitted = convert_values(feature, [value])
         for reason in fitted.bad.values():
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: invalid default for feature {feature.name!r}: {reason}",
                 code="value-mismatch",
                 feature=feature.name,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shardline import kernel
-from shardline.errors import FieldsError, SchemaMismatchError, SourceError
+from shardline.errors import SchemaMismatchError, SourceError, UDFError
 from shardline.hints import Hint, Option
 from shardline.kernel.columns import from_arrow
 from shardline.schema.arrow_types import infer_arrow_feature, unwrap_lists
@@ -108,10 +108,10 @@ class LookupTable:
         return sum(batch.num_rows for batch in self.batches)
 
     def known(self, name: str) -> str:
-        """Return the column name; FieldsError if the column is unknown."""
+        """Return the column name; UDFError if the column is unknown."""
         if name not in self.names:
             has = ", ".join(map(repr, self.there or self.names)) or "none"
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: unknown column {name!r}",
                 code="unknown-column",
                 hint=Hint.of(f"the table has {has}"),
@@ -183,9 +183,9 @@ class LookupTable:
                     "number-too-large", name, row, "number too large for int64"
                 )
 
-    def _make_inexact_error(self, code: str, name: str, row: int, problem: str) -> FieldsError:
+    def _make_inexact_error(self, code: str, name: str, row: int, problem: str) -> UDFError:
         """Return the error for a number that no inferred kind stores exactly."""
-        return FieldsError(
+        return UDFError(
             f"{self.label}, column {name!r}, {self.where(row)}: {problem}",
             code=code,
             hint=Hint.of(
@@ -259,7 +259,7 @@ def read_table(
             Path(location) if isinstance(location, str) else location, format, chosen
         )
     if format is not None:
-        raise FieldsError(
+        raise UDFError(
             f"{get_table_label(location)}: only a file has a format",
             code="invalid-argument",
             hint=Hint.of("leave out ", Option("format")),
@@ -284,7 +284,7 @@ def _read_file_table(
         )
     source = open_source(where, format=declared)
     if not isinstance(source, CsvSource | JsonLinesSource | ColumnSource):
-        raise FieldsError(
+        raise UDFError(
             f"{label}: unsupported table format",
             code="unsupported-source",
             hint=Hint.of("use a CSV, JSON lines, Parquet or Arrow file"),
@@ -320,7 +320,7 @@ def _read_memory_table(data: object, chosen: Chosen, features: Sequence[Feature]
         with translate_arrow_errors(label):
             columns = ArrowTable(pa.table(data))
     else:
-        raise FieldsError(
+        raise UDFError(
             f"unsupported table of type {type(data).__name__}",
             code="unsupported-source",
             hint=Hint.of("pass a path, an Arrow table or a DataFrame"),
@@ -377,7 +377,7 @@ def _iter_csv_batches(
         reasons: dict[int, tuple[str | None, str]] = {}
         columns = dict(zip(rows.names, rows.columns(reasons), strict=True))
         for row, (_, reason) in sorted(reasons.items()):
-            raise FieldsError(
+            raise UDFError(
                 f"{label}, {rows.where(row)}: {reason}", code="invalid-row", record=done + row
             )
         done += len(rows.filled)
@@ -398,7 +398,7 @@ def _iter_json_batches(
                 rows.append(parse_json_object(lines.line(index)))
             except JsonSyntaxError as error:
                 named = "" if error.feature is None else f", column {error.feature!r}"
-                raise FieldsError(
+                raise UDFError(
                     f"{label}, {_format_line(lines, index)}{named}: {error}",
                     code="invalid-row",
                     record=first + index,
@@ -418,9 +418,9 @@ def _iter_json_batches(
             yield make_named_batch(label, arrays, selected)
 
 
-def _make_row_too_long_error(label: str, where: str, row: int, offset: int) -> FieldsError:
+def _make_row_too_long_error(label: str, where: str, row: int, offset: int) -> UDFError:
     limit = get_max_text_row_bytes(DEFAULT_LIMITS)
-    return FieldsError(
+    return UDFError(
         f"{label}, {where}: row too long (offset {offset}, limit {limit} bytes)",
         code="record-too-large",
         hint=Hint.of("remove the row, or shorten its cells"),
@@ -432,7 +432,7 @@ def _make_row_too_long_error(label: str, where: str, row: int, offset: int) -> F
 def _validate_unique_columns(label: str, names: list[str]) -> list[str]:
     twice = list_duplicate_names(names)
     if twice:
-        raise FieldsError(
+        raise UDFError(
             f"{label}: duplicate column {twice[0]!r}",
             code="duplicate-column",
             hint=Hint.of("rename a column"),

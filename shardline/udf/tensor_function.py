@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from shardline.errors import ColumnError, FieldsError, PackageMissingError, SchemaMismatchError
+from shardline.errors import ColumnError, PackageMissingError, SchemaMismatchError, UDFError
 from shardline.hints import Hint
 from shardline.kernel.columns import is_list, split_lists
 from shardline.schema import shapes
@@ -376,10 +376,10 @@ class TensorUDF(FunctionUDF):
     maker: ClassVar[str] = "tensor function"
 
     def __post_init__(self) -> None:
-        """Raise FieldsError for invalid options."""
+        """Raise UDFError for invalid options."""
         FunctionUDF.__post_init__(self)
         if type(self.batch) is not int or self.batch < 1:
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: invalid batch: expected an integer of at least 1",
                 code="invalid-argument",
             )
@@ -455,11 +455,11 @@ class TensorFunctionCall(BatchCall):
         traced = self.tf.function(call, input_signature=self.specs, autograph=False)
         try:
             return traced.get_concrete_function()
-        except FieldsError:
+        except UDFError:
             raise
         except CAUGHT_ERRORS as error:
             reason = format_exception(error).rstrip(".")
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: TensorFlow cannot trace it: {reason}",
                 code="udf-trace-failed",
                 hint=Hint.of("use TensorFlow operations only, or declare it with `batch_udf`"),
@@ -474,10 +474,10 @@ class TensorFunctionCall(BatchCall):
         return tensors
 
     def _checked(self, result: object) -> dict[str, Tensor]:
-        """Return the result tensors; FieldsError if they cannot match the declaration."""
+        """Return the result tensors; UDFError if they cannot match the declaration."""
         tf = self.tf
         if not isinstance(result, Mapping):
-            raise FieldsError(
+            raise UDFError(
                 f"{self.label}: invalid result of type {type(result).__name__}",
                 code="invalid-udf-result",
                 hint=Hint.of("return a dict of tensors"),
@@ -487,7 +487,7 @@ class TensorFunctionCall(BatchCall):
         for feature in self.features:
             tensor = result[feature.name]
             if not isinstance(tensor, tf.Tensor | tf.RaggedTensor):
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}: invalid column {feature.name!r} of type "
                     f"{type(tensor).__name__}",
                     code="invalid-udf-result",
@@ -496,7 +496,7 @@ class TensorFunctionCall(BatchCall):
                 )
             reason = self._misfit(feature, tensor)
             if reason is not None:
-                raise FieldsError(
+                raise UDFError(
                     f"{self.label}, feature {feature.name!r}: {reason}",
                     code="value-mismatch",
                     feature=feature.name,

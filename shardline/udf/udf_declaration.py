@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import cloudpickle
 
-from shardline.errors import FieldsError, SchemaMismatchError
+from shardline.errors import SchemaMismatchError, UDFError
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint, Option
 from shardline.log.parameters import StoredUDF
@@ -33,50 +33,50 @@ _DECLARE = Hint.of("declare each feature that it computes, e.g. `Feature('area',
 
 
 def validate_features(label: str, features: Iterable[object]) -> tuple[Feature, ...]:
-    """Return the features to compute; FieldsError if they are invalid."""
+    """Return the features to compute; UDFError if they are invalid."""
     valid_features: list[Feature] = []
     for feature in features:
         if not isinstance(feature, Feature):
-            raise FieldsError(
+            raise UDFError(
                 f"{label}: expected a Feature, got {type(feature).__name__}",
                 code="invalid-udf",
                 hint=_DECLARE,
             )
         if feature.sequence:
-            raise FieldsError(
+            raise UDFError(
                 f"{label}: cannot compute a sequence feature ({feature.name!r})",
                 code="invalid-udf",
                 hint=Hint.of("leave out ", Option("sequence"), ": new features are in the context"),
                 feature=feature.name,
             )
         if feature.name in {other.name for other in valid_features}:
-            raise FieldsError(
+            raise UDFError(
                 f"{label}: duplicate feature {feature.name!r}",
                 code="duplicate-feature",
                 feature=feature.name,
             )
         valid_features.append(feature)
     if not valid_features:
-        raise FieldsError(f"{label}: no features declared", code="no-features", hint=_DECLARE)
+        raise UDFError(f"{label}: no features declared", code="no-features", hint=_DECLARE)
     return tuple(valid_features)
 
 
 def validate_reads(label: str, reads: object) -> tuple[str, ...]:
-    """Return the names of the features to read; FieldsError if they are invalid."""
+    """Return the names of the features to read; UDFError if they are invalid."""
     if isinstance(reads, str) or not isinstance(reads, list | tuple):
-        raise FieldsError(
+        raise UDFError(
             f"{label}: invalid reads: expected a list of names",
             code="invalid-argument",
             hint=Hint.of("pass a list such as `reads=['image']`"),
         )
     names = tuple(reads)
     if not names or not all(isinstance(name, str) for name in names):
-        raise FieldsError(
+        raise UDFError(
             f"{label}: invalid reads: expected at least 1 feature name", code="invalid-argument"
         )
     for name in names:
         if names.count(name) > 1:
-            raise FieldsError(
+            raise UDFError(
                 f"{label}: duplicate feature {name!r} in reads",
                 code="duplicate-feature",
                 feature=name,
@@ -85,11 +85,11 @@ def validate_reads(label: str, reads: object) -> tuple[str, ...]:
 
 
 def validate_code(label: str, code: object) -> None:
-    """Raise FieldsError for an invalid code version."""
+    """Raise UDFError for an invalid code version."""
     if code is None:
         return
     if not isinstance(code, str) or not code:
-        raise FieldsError(
+        raise UDFError(
             f"{label}: invalid code version: expected a string",
             code="invalid-argument",
             hint=Hint.of("pass a string, e.g. ", Option("code", "1")),
@@ -171,7 +171,7 @@ class UDF(Protocol):
     def bind(self, schema: Schema) -> BoundUDF:
         """Bind to records of this schema.
 
-        Raises SchemaMismatchError if the records lack what the UDF reads, FieldsError if the UDF is
+        Raises SchemaMismatchError if the records lack what the UDF reads, UDFError if the UDF is
         otherwise unusable.
         """
         ...
@@ -275,9 +275,9 @@ class FunctionUDF(ABC):
     """Kind of function."""
 
     def __post_init__(self) -> None:
-        """Raise FieldsError for invalid options."""
+        """Raise UDFError for invalid options."""
         if not callable(self.function):
-            raise FieldsError(
+            raise UDFError(
                 f"invalid UDF: expected a function, got {type(self.function).__name__}",
                 code="invalid-udf",
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import cloudpickle
 import pyarrow as pa
 
-from shardline.errors import FieldsError
+from shardline.errors import UDFError
 from shardline.execution.child_process import ChildProcess
 from shardline.execution.pipe_messages import receive, send
 from shardline.hints import Hint, Option
@@ -67,7 +67,7 @@ def decode_reply(features: tuple[Feature, ...], message: Message) -> UDFResult:
     fault = find_fault(arrays)  # User code may have corrupted the memory of its process.
     if fault is not None:
         name = features[fault.position].name
-        raise FieldsError(
+        raise UDFError(
             f"corrupt column {name!r} from another process: {fault.detail}",
             code="corrupt-columns",
             feature=name,
@@ -100,7 +100,7 @@ def _pickle_error(error: BaseException) -> bytes:
         data: bytes = cloudpickle.dumps(error)
         pickle.loads(data)  # noqa: S301 - just made, to see whether it can be
     except Exception:  # noqa: BLE001 - whatever its class does
-        plain = FieldsError(format_exception(error))
+        plain = UDFError(format_exception(error))
         plain.add_note(error.__notes__[-1])
         data = cloudpickle.dumps(plain)
     return data
@@ -174,9 +174,9 @@ main(*pipes)
 class NotPortableError(Exception):
     """Reason why a function cannot be sent to another process."""
 
-    def make_error(self, label: str) -> FieldsError:
+    def make_error(self, label: str) -> UDFError:
         """Return the error for a caller that requires processes."""
-        return FieldsError(
+        return UDFError(
             f"{label}: cannot run in other processes: {self}",
             code="udf-not-portable",
             hint=Hint.of(
@@ -241,7 +241,7 @@ class WorkerPool:
             if self._closed:
                 raise self._make_stopped_error() from None
             rows = format_count(batch.num_rows, "row")
-            raise FieldsError(
+            raise UDFError(
                 f"{self._label}: process ended with {process.ending} on {rows}",
                 code="udf-process-died",
                 hint=Hint.of(
@@ -334,8 +334,8 @@ class WorkerPool:
                 self._alive.discard(process)
             self._changed.notify_all()
 
-    def _make_stopped_error(self) -> FieldsError:
-        return FieldsError(f"{self._label}: stopped", code="cancelled")
+    def _make_stopped_error(self) -> UDFError:
+        return UDFError(f"{self._label}: stopped", code="cancelled")
 
 
 def _start_process() -> ChildProcess:

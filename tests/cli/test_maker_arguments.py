@@ -56,7 +56,7 @@ NO_MAKERS = {
     "a declaration that is wrong": (
         "declares.py:x",
         "udf-import-failed",
-        "line 2 of {folder}/declares.py: FieldsError: ",
+        "line 2 of {folder}/declares.py: UDFError: ",
     ),
     "a file of another sort": ("w/makers.txt:x", "invalid-udf", "`.py`"),
 }

@@ -14,9 +14,9 @@ from shardline.api import Version
 from shardline.errors import (
     ConflictError,
     CorruptShardError,
-    FieldsError,
     InvalidRecordsError,
     SchemaMismatchError,
+    UDFError,
 )
 from shardline.hints import Hint
 from shardline.log.model import RECEIPT, Attestation
@@ -610,5 +610,5 @@ def test_a_function_that_gives_other_numbers_than_0_and_1_chooses_nothing(tmp_pa
         return {"twice": pc.multiply(batch["id"], 2)}
 
     landed(tmp_path, (0, 5))
-    with raises(FieldsError, "invalid-filter-result"):
+    with raises(UDFError, "invalid-filter-result"):
         plan_erase(tmp_path / "root", "digits", where=twice)

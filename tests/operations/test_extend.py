@@ -18,13 +18,13 @@ from shardline.errors import (
     ColumnError,
     ConflictError,
     CorruptFileError,
-    FieldsError,
     InvalidArgumentError,
     InvalidRecordsError,
     LogError,
     SchemaMismatchError,
     ShardlineError,
     SnapshotNotFoundError,
+    UDFError,
     UnreadableSnapshotError,
 )
 from shardline.execution.executor import ThreadExecutor
@@ -431,9 +431,9 @@ WRONG_CALLS: list[tuple[dict[str, Any], type[ShardlineError], str, str]] = [
         "missing-argument",
         "MigrationSpec(drop=['name'])",
     ),
-    ({"udfs": len}, FieldsError, "undeclared-udf", "tensor_udf(...)"),
-    ({"udfs": "double"}, FieldsError, "undeclared-udf", "str"),
-    ({"udfs": [double, len]}, FieldsError, "undeclared-udf", "builtin_function_or_method"),
+    ({"udfs": len}, UDFError, "undeclared-udf", "tensor_udf(...)"),
+    ({"udfs": "double"}, UDFError, "undeclared-udf", "str"),
+    ({"udfs": [double, len]}, UDFError, "undeclared-udf", "builtin_function_or_method"),
 ]
 
 

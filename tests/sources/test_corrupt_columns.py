@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from shardline import Feature, Schema, Version, batch_udf, table_join
-from shardline.errors import FieldsError, InvalidRecordsError, SourceError
+from shardline.errors import InvalidRecordsError, SourceError, UDFError
 from shardline.operations.append import append
 from shardline.operations.example_file import write_examples
 from shardline.operations.extend import extend
@@ -108,7 +108,7 @@ def test_corrupt_reply_of_process_raises() -> None:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     parts = (b"made", pickle.dumps(([{}], {})), sink.getvalue().to_pybytes(), b"")
-    with raises(FieldsError, "corrupt-columns", feature="bad"):
+    with raises(UDFError, "corrupt-columns", feature="bad"):
         decode_reply((feature,), [memoryview(part) for part in parts])
 
 

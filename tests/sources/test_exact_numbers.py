@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardline.errors import FieldsError, SchemaMismatchError
+from shardline.errors import SchemaMismatchError, UDFError
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.sources import infer_source_schema, open_source
 from shardline.udf import table_join
@@ -215,7 +215,7 @@ def test_joined_tables_keep_digits_or_are_refused(
             continue
         try:
             bound = table_join(held[0], "key").bind(schema)
-        except (SchemaMismatchError, FieldsError) as error:
+        except (SchemaMismatchError, UDFError) as error:
             refused.add(error.feature)
             continue
         keys = pa.RecordBatch.from_pydict({"key": pa.array(range(len(values)), pa.int64())})

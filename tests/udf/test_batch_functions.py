@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardline.errors import FieldsError
+from shardline.errors import UDFError
 from shardline.schema.arrow_types import find_mismatch
 from shardline.schema.conversion import NOT_WHOLE, TOO_LARGE
 from shardline.schema.schema import Feature, Schema
@@ -134,7 +134,7 @@ def test_values_that_do_not_fit_are_told_with_their_rows() -> None:
 def test_a_result_that_is_not_what_was_declared_is_an_error(
     give: Callable[[pa.RecordBatch], Any], code: str, feature: str | None, word: str
 ) -> None:
-    with raises(FieldsError, code, feature=feature, record=0) as caught:
+    with raises(UDFError, code, feature=feature, record=0) as caught:
         made_by(give, AREA)
     assert word in caught.value.message
 
@@ -201,7 +201,7 @@ def test_a_function_that_fails_on_no_row_alone_is_an_error() -> None:
             raise MemoryError("too many")
         return area(batch)
 
-    with raises(FieldsError, "udf-depends-on-batch", record=0, first=0, last=3) as caught:
+    with raises(UDFError, "udf-depends-on-batch", record=0, first=0, last=3) as caught:
         made_by(few, AREA)
     assert isinstance(caught.value.__cause__, MemoryError)
 

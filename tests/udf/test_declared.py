@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline import canonical_json as canonical
-from shardline.errors import FieldsError, SchemaMismatchError
+from shardline.errors import SchemaMismatchError, UDFError
 from shardline.schema.schema import Feature, Schema, Text
 from shardline.udf import batch_udf, record_udf, tensor_udf
 from tests.errors import raises
@@ -48,7 +48,7 @@ def area(record: dict[str, Any]) -> dict[str, Any]:
 def test_fields_that_cannot_be_made_are_refused(
     maker: Callable[..., Any], features: tuple[Any, ...], code: str, feature: str | None
 ) -> None:
-    with raises(FieldsError, code, feature=feature):
+    with raises(UDFError, code, feature=feature):
         maker(*features, reads=["width"])(area)
 
 
@@ -67,13 +67,13 @@ def test_fields_that_cannot_be_made_are_refused(
 def test_what_else_is_declared_wrongly_is_refused(
     maker: Callable[..., Any], options: dict[str, Any], code: str, word: str
 ) -> None:
-    with raises(FieldsError, code) as caught:
+    with raises(UDFError, code) as caught:
         maker(AREA, **options)(area)
     assert word in caught.value.message
 
 
 def test_what_is_no_function_is_refused() -> None:
-    with raises(FieldsError, "invalid-udf", feature=None):
+    with raises(UDFError, "invalid-udf", feature=None):
         record_udf(AREA)(7)  # type: ignore[arg-type] # which is why
 
 
@@ -191,7 +191,7 @@ def test_so_can_one_that_calls_itself() -> None:
 
 
 def test_the_error_can_be_sent_between_processes() -> None:
-    sent = FieldsError("no such field", code="unknown-feature", feature="depth")
+    sent = UDFError("no such field", code="unknown-feature", feature="depth")
     error = pickle.loads(pickle.dumps(sent))  # noqa: S301 - ours
-    assert (type(error), str(error)) == (FieldsError, "no such field")
+    assert (type(error), str(error)) == (UDFError, "no such field")
     assert (error.code, error.feature) == ("unknown-feature", "depth")

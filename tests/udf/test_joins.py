@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardline import canonical_json as canonical
-from shardline.errors import FieldsError, SchemaMismatchError, ShardlineError, SourceError
+from shardline.errors import SchemaMismatchError, ShardlineError, SourceError, UDFError
 from shardline.hints import Option
 from shardline.schema.schema import Array, Category, Feature, Image, Schema, Text
 from shardline.storage import open_store
@@ -245,7 +245,7 @@ def test_doubled_keys_are_refused_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "twice.csv"
     path.write_text(DOUBLED)
     where = {"record": 3, "feature": "label", "path": str(path)}
-    with raises(FieldsError, "duplicate-key", **where) as caught:
+    with raises(UDFError, "duplicate-key", **where) as caught:
         table_join(path, "label").bind(SCHEMA)
     assert all(part in caught.value.message for part in ("2 duplicate keys", "line 2", "line 6"))
     assert caught.value.hint is not None
@@ -320,7 +320,7 @@ def test_csv_that_is_wrong_is_refused_with_its_line(
 ) -> None:
     path = tmp_path / "labels.csv"
     path.write_text(text)
-    kind = SourceError if code == "duplicate-column" else FieldsError
+    kind = SourceError if code == "duplicate-column" else UDFError
     record, feature = where
     with raises(kind, code, record=record, feature=feature, path=str(path)) as caught:
         table_join(path, "label").bind(SCHEMA)
@@ -331,7 +331,7 @@ def test_a_cell_that_does_not_fit_what_was_declared_is_refused(tmp_path: Path) -
     path = tmp_path / "labels.csv"
     path.write_text("label,size\n1,0.5\n2,large\n")
     where = {"record": 1, "feature": "size", "path": str(path)}
-    with raises(FieldsError, "value-mismatch", **where) as caught:
+    with raises(UDFError, "value-mismatch", **where) as caught:
         table_join(path, "label", features=[SIZE]).bind(SCHEMA)
     assert "line 3" in caught.value.message
 
@@ -357,7 +357,7 @@ def test_json_lines_that_are_wrong_are_refused(
         "unsupported-source": SourceError,
     }
     record, feature = where
-    kind = kinds.get(code, FieldsError)
+    kind = kinds.get(code, UDFError)
     with raises(kind, code, record=record, feature=feature, path=str(path)) as caught:
         table_join(path, "label").bind(SCHEMA)
     assert word in caught.value.message
@@ -390,7 +390,7 @@ def test_a_whole_number_over_64_bits_is_refused_with_its_row(
     at = f"{word} {int(first) + numbers.index(OVER)}"
     path = as_table(tmp_path, ending, numbers)
     where = {"record": numbers.index(OVER), "feature": "n", "path": str(path)}
-    with raises(FieldsError, "number-too-large", **where) as caught:
+    with raises(UDFError, "number-too-large", **where) as caught:
         table_join(path, "label").bind(SCHEMA)
     assert at in caught.value.message
     declared = table_join(path, "label", features=[Feature("n", "float")])
@@ -401,7 +401,7 @@ def test_a_whole_number_over_64_bits_is_refused_with_its_row(
 def test_a_key_over_64_bits_is_refused_with_its_row(tmp_path: Path, ending: str) -> None:
     path = as_table(tmp_path, ending, [1, OVER])
     fields = table_join(path, "label", table_key="n", features=[Feature("label", "int64")])
-    with raises(FieldsError, "number-too-large", record=1, feature="n", path=str(path)):
+    with raises(UDFError, "number-too-large", record=1, feature="n", path=str(path)):
         fields.bind(SCHEMA)
 
 
@@ -428,7 +428,7 @@ def test_numbers_beside_fractions_and_texts_are_such(
 
 def test_table_without_valid_rows_error() -> None:
     held = pa.table({"label": [1], "n": [[1, None]]})
-    with raises(FieldsError, "unknown-kind") as caught:
+    with raises(UDFError, "unknown-kind") as caught:
         table_join(held, "label").bind(SCHEMA)
     assert "no valid rows" in caught.value.message
 
@@ -454,7 +454,7 @@ def test_keys_that_are_none_are_refused(
     kind = pa.uint64() if column == [2**63] else None
     keys = pa.array(column, kind)
     fields = table_join(pa.table({key: keys, "n": range(len(column))}), key)
-    kind_of_error = SchemaMismatchError if key == "depth" else FieldsError
+    kind_of_error = SchemaMismatchError if key == "depth" else UDFError
     with raises(kind_of_error, code, record=record, feature=key) as caught:
         fields.bind(SCHEMA)
     assert word in caught.value.message
@@ -462,7 +462,7 @@ def test_keys_that_are_none_are_refused(
 
 def test_a_key_in_steps_is_refused() -> None:
     schema = Schema((Feature("label", "int64", sequence=True),), "sequence_example")
-    with raises(FieldsError, "key-mismatch", feature="label") as caught:
+    with raises(UDFError, "key-mismatch", feature="label") as caught:
         table_join(pa.table(ROWS), "label").bind(schema)
     assert "step" in caught.value.message
 
@@ -483,7 +483,7 @@ def test_a_key_in_steps_is_refused() -> None:
 def test_rules_that_cannot_be_meant_are_refused_at_once(
     options: dict[str, Any], code: str, feature: str | None, word: str
 ) -> None:
-    with raises(FieldsError, code, feature=feature) as caught:
+    with raises(UDFError, code, feature=feature) as caught:
         table_join("no such file", "label", **options)
     assert word in caught.value.message
 
@@ -502,9 +502,9 @@ def test_defaults_must_be_values_of_all_fields(
     defaults: dict[str, Any], code: str, feature: str
 ) -> None:
     fields = table_join(pa.table(ROWS), "label", on_missing="default", defaults=defaults)
-    with raises(FieldsError, code, feature=feature):
+    with raises(UDFError, code, feature=feature):
         fields.bind(SCHEMA)
-    with raises(FieldsError, code, feature=feature):
+    with raises(UDFError, code, feature=feature):
         fields.identity()
 
 
@@ -514,33 +514,33 @@ def test_columns_that_are_not_there_are_refused_with_those_that_are(
 ) -> None:
     fields = table_join(form(tmp_path), "label", features=["colour", "name"])
     has = ", ".join(map(repr, ROWS))
-    with raises(FieldsError, "unknown-column", feature="colour") as caught:
+    with raises(UDFError, "unknown-column", feature="colour") as caught:
         fields.bind(SCHEMA)
     assert str(caught.value.hint).endswith(has)
 
 
 def test_columns_that_no_feature_can_hold_are_refused() -> None:
     lists = pa.table({"label": [1], "steps": [[[1], [2, 3]]]})
-    with raises(FieldsError, "invalid-udf", feature="steps"):
+    with raises(UDFError, "invalid-udf", feature="steps"):
         table_join(lists, "label").bind(SCHEMA)
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["label", "label"])
-    with raises(FieldsError, "duplicate-column", feature="label"):
+    with raises(UDFError, "duplicate-column", feature="label"):
         table_join(twice, "label").bind(SCHEMA)
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
-    with raises(FieldsError, "unsupported-source", path=None):
+    with raises(UDFError, "unsupported-source", path=None):
         table_join(7, "label").bind(SCHEMA)
     nowhere = tmp_path / "nowhere.csv"
     with raises(SourceError, "file-not-found", path=str(nowhere)):
         table_join(nowhere, "label").bind(SCHEMA)
-    with raises(FieldsError, "unsupported-source", path=str(tmp_path)):
+    with raises(UDFError, "unsupported-source", path=str(tmp_path)):
         table_join(tmp_path, "label").bind(SCHEMA)
     labels = tmp_path / "labels.parquet"
     labels.write_bytes(b"PAR1 this is none")
     with raises(SourceError, "invalid-source", path=str(labels)):
         table_join(labels, "label").bind(SCHEMA)
-    with raises(FieldsError, "invalid-argument"):
+    with raises(UDFError, "invalid-argument"):
         table_join(pa.table(ROWS), "label", format="csv").bind(SCHEMA)
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from shardline.errors import FieldsError
+from shardline.errors import UDFError
 from shardline.hints import Option
 from shardline.schema.schema import Feature, Text
 from shardline.udf import batch_udf, record_udf
@@ -118,7 +118,7 @@ def test_an_error_that_cannot_be_sent_is_told_in_words(away: BoundUDF) -> None:
     made = away.compute(boxes([97]), every=True)
     odd = "Odd: 1 and 2"
     assert made.reasons == {0: (None, raised("versatile", odd))}
-    assert isinstance(made.error, FieldsError)
+    assert isinstance(made.error, UDFError)
     assert str(made.error) == odd
 
 
@@ -144,7 +144,7 @@ def test_streams_run_in_several_processes_and_keep_the_order(away: BoundUDF) -> 
 
 
 def test_a_process_that_is_killed_is_told_and_replaced(away: BoundUDF) -> None:
-    with raises(FieldsError, "udf-process-died") as caught:
+    with raises(UDFError, "udf-process-died") as caught:
         away.compute(boxes([1, 99, 1]), every=True)
     assert all(part in caught.value.message for part in ("'versatile'", "signal 9", "1 row"))
     assert caught.value.hint is not None
@@ -153,7 +153,7 @@ def test_a_process_that_is_killed_is_told_and_replaced(away: BoundUDF) -> None:
 
 
 def test_a_process_that_exits_is_told(away: BoundUDF) -> None:
-    with raises(FieldsError, "udf-process-died") as caught:
+    with raises(UDFError, "udf-process-died") as caught:
         away.compute(boxes([98]), every=True)
     assert "exit status 3" in caught.value.message
 
@@ -185,7 +185,7 @@ def test_a_function_of_batches_runs_there_as_well() -> None:
         assert list(made.reasons) == [2]
         assert os.getpid() not in values(made, "process")
         bound.close()
-        with raises(FieldsError, "cancelled"):
+        with raises(UDFError, "cancelled"):
             bound.compute(boxes([1]), every=True)
 
 
@@ -200,7 +200,7 @@ def test_closing_ends_the_work_of_all_threads() -> None:
         try:
             while True:
                 bound.compute(boxes([1] * 50, [2] * 50), every=True)
-        except FieldsError as error:
+        except UDFError as error:
             stopped.append(error.code)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
@@ -301,7 +301,7 @@ def test_unpicklable_function_stays_and_warns_once(
 
 def test_unpicklable_function_raises_with_processes() -> None:
     fields = record_udf(PROCESS, reads=["width"], processes=True)(locked(0))
-    with raises(FieldsError, "udf-not-portable") as caught:
+    with raises(UDFError, "udf-not-portable") as caught:
         fields.bind(BOXES)
     assert "pickled" in caught.value.message
     assert caught.value.hint is not None
@@ -317,7 +317,7 @@ def test_a_function_that_cannot_be_loaded_there_is_refused_or_stays(
     burn.__module__, burn.__qualname__, burn.__name__ = "only_here", "burn", "burn"
     only_here.burn = burn  # type: ignore[attr-defined] # a module made by hand
     insisting = record_udf(PROCESS, reads=["width"], processes=True)(burn).bind(BOXES)
-    with closing(insisting), raises(FieldsError, "udf-not-portable") as caught:
+    with closing(insisting), raises(UDFError, "udf-not-portable") as caught:
         insisting.compute(boxes([1]), every=True)
     assert "only_here" in caught.value.message
     with caplog.at_level(logging.WARNING):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardline.api import Version
-from shardline.errors import FieldsError, ShardlineError
+from shardline.errors import ShardlineError, UDFError
 from shardline.execution.executor import ThreadExecutor
 from shardline.operations.combine import combine
 from shardline.operations.extend import extend
@@ -140,7 +140,7 @@ def test_extend_changed_function_raises(folder: Path) -> None:
     extend(base, loaded(folder), into)
     grown(base, folder / "landing", (5, 9))
     changed = loaded(folder, CHANGED["helper"])
-    with raises(FieldsError, "changed-function", version="digits/v2"):
+    with raises(UDFError, "changed-function", version="digits/v2"):
         extend(base, changed, into)
     assert into.state.snapshot == 1
     report = extend(base, loaded(folder, SAME["comment"]), into)
@@ -197,7 +197,7 @@ def test_combine_changed_function_raises(folder: Path) -> None:
     grown(base, folder / "landing", (3, 5))
     for change in ("helper", "constant"):
         changed = loaded(folder, CHANGED[change], "keep")
-        with raises(FieldsError, "changed-function", version="pairs/v1"):
+        with raises(UDFError, "changed-function", version="pairs/v1"):
             combine(base, base, into, where=changed, **options)
     combine(base, base, into, where=loaded(folder, name="keep"), **options)
     assert into.state.snapshot == 2

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from shardline.errors import CorruptFileError, FieldsError
+from shardline.errors import CorruptFileError, UDFError
 from shardline.udf import batch_udf, record_udf, table_join
 from tests.errors import raises
 from tests.udf.batches import AREA, BOXES, boxes, values
@@ -84,7 +84,7 @@ def test_undeclared_result_stops_stream() -> None:
     bound = batch_udf(AREA, reads=["width"])(function).bind(BOXES)
     made = bound.stream(numbered(9), every=True, workers=2)
     assert [values(next(made)) for _ in range(2)] == [[1, 1], [1, 1]]
-    with raises(FieldsError, "missing-feature", feature="area", record=0) as caught:
+    with raises(UDFError, "missing-feature", feature="area", record=0) as caught:
         next(made)
     assert "volume" in caught.value.message
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shardline.errors import ColumnError, CorruptFileError, FieldsError
+from shardline.errors import ColumnError, CorruptFileError, UDFError
 from shardline.schema.schema import Array, Feature, Schema, Text
 from shardline.udf import tensor_udf
 from shardline.udf.tensor_function import SEVERAL_VALUES
@@ -267,7 +267,7 @@ def test_traced_inner_error_names_cause() -> None:
     def inner(_tensors: Tensors) -> Tensors:
         raise ValueError("no such model")
 
-    with raises(FieldsError, "udf-trace-failed") as caught:
+    with raises(UDFError, "udf-trace-failed") as caught:
         bound_to(lambda tensors: {"area": inner(tensors)}, AREA)
     assert caught.value.message.endswith("ValueError: no such model")
     assert caught.value.hint is not None
@@ -289,9 +289,9 @@ def test_a_function_that_fails_on_no_row_alone_is_an_error() -> None:
         return area(tensors)
 
     bound = bound_to(function, AREA)
-    with raises(FieldsError, "udf-depends-on-batch", first=0, last=3):
+    with raises(UDFError, "udf-depends-on-batch", first=0, last=3):
         bound.compute(boxes(range(4)), every=True)
-    with raises(FieldsError, "udf-depends-on-batch", first=0, last=3):
+    with raises(UDFError, "udf-depends-on-batch", first=0, last=3):
         list(bound.stream(iter([boxes([1]), boxes(range(4))]), every=True, workers=1))
 
 
@@ -378,17 +378,17 @@ def test_several_threads_may_ask_at_once() -> None:
 def test_impossible_declaration_raises_before_reading(
     function: Callable[[Tensors], Any], code: str, feature: str | None, word: str
 ) -> None:
-    with raises(FieldsError, code, feature=feature) as caught:
+    with raises(UDFError, code, feature=feature) as caught:
         bound_to(function, AREA)
     assert word in caught.value.message
 
 
 def test_a_wrong_number_of_rows_is_an_error() -> None:
     bound = bound_to(lambda tensors: {"area": tensors["width"][1:]}, AREA)
-    with raises(FieldsError, "length-mismatch", feature="area", first=0, last=2) as caught:
+    with raises(UDFError, "length-mismatch", feature="area", first=0, last=2) as caught:
         bound.compute(boxes([1, 2, 3]), every=True)
     assert "2 rows" in caught.value.message
-    with raises(FieldsError, "length-mismatch", feature="area", first=0, last=2):
+    with raises(UDFError, "length-mismatch", feature="area", first=0, last=2):
         list(bound.stream(iter([boxes([1, 2, 3])]), every=True))
 
 
@@ -401,7 +401,7 @@ def pipelines() -> int:
 def test_a_pipeline_is_put_away_while_its_error_is_still_held() -> None:
     bound = bound_to(lambda tensors: {"area": tensors["width"][1:]}, AREA)
     before = pipelines()
-    with pytest.raises(FieldsError) as caught:
+    with pytest.raises(UDFError) as caught:
         list(bound.stream(iter([boxes([1, 2, 3])]), every=True))
     assert pipelines() == before
     assert caught.value.__traceback__ is not None
@@ -424,6 +424,6 @@ def test_it_is_given_no_more_records_at_a_time_than_it_says() -> None:
 
 
 def test_a_batch_of_no_records_is_refused() -> None:
-    with raises(FieldsError, "invalid-argument") as caught:
+    with raises(UDFError, "invalid-argument") as caught:
         tensor_udf(AREA, reads=["width"], batch=0)(area)
     assert "batch" in caught.value.message

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from shardline.api import Snapshot, Version
 from shardline.dagster import metadata_keys as keys
+from shardline.dagster.checks.check_outcome import MAX_DETAIL
 from shardline.dagster.resources import ShardlineResource
 from shardline.execution.threads import run_tasks
 from shardline.hints import Hint
@@ -18,7 +19,6 @@ from shardline.operations.verify_log import verify_log
 
 WEEKLY = "0 3 * * 0"
 _SHOWN = 20
-_MAX_DETAIL = 500
 
 
 class VacuumConfig(dg.Config):
@@ -85,7 +85,7 @@ def verify_and_attest(version: Version) -> list[dg.TableRecord]:
     ]
     if corrupt:
         version.attest(
-            Attestation(INTEGRITY, passed=False, shards=(name,), detail=problem[:_MAX_DETAIL])
+            Attestation(INTEGRITY, passed=False, shards=(name,), detail=problem[:MAX_DETAIL])
             for name, problem in corrupt
         )
     findings = [(f"entry {problem.entry}", problem.detail) for problem in entries] + corrupt

@@ -35,14 +35,15 @@ class CheckOutcome:
 
 
 EXPECTATIONS = "expectations"
-_MAX_DETAIL = 500
+MAX_DETAIL = 500
+"""Most characters of the detail of an attestation."""
 _SUITE = re.compile(r"suite sha256:(?P<digest>[0-9a-f]{64})\Z")
 
 
 def format_suite_detail(digest: str, description: str) -> str:
     """Return the detail of an attestation: the description and the digest of the suite."""
     name = f"suite sha256:{digest}"
-    room = _MAX_DETAIL - len(name) - 2
+    room = MAX_DETAIL - len(name) - 2
     return f"{description[:room].rstrip()}; {name}" if description else name
 
 

@@ -9,6 +9,7 @@ from shardline.api import Snapshot, Version
 from shardline.dagster import metadata_keys as keys
 from shardline.dagster.checks.check_outcome import (
     EXPECTATIONS,
+    MAX_DETAIL,
     CheckOutcome,
     format_suite_detail,
     parse_suite_digest,
@@ -41,7 +42,6 @@ from shardline.operations.verify_log import verify_log
 DRIFT, VOLUME = "drift", "volume"
 REPORTING = (DRIFT, VOLUME)
 """Checks that warn at most and gate nothing."""
-_MAX_DETAIL = 500
 
 
 @dataclass
@@ -192,7 +192,7 @@ class CheckRun:
 
     def _collect(self, check: str, outcome: CheckOutcome) -> CheckOutcome:
         """Collect an outcome that gates nothing. One entry attests all of them."""
-        detail = "" if outcome.passed else outcome.description[:_MAX_DETAIL]
+        detail = "" if outcome.passed else outcome.description[:MAX_DETAIL]
         content = self.snapshot.content
         self._notes.append(Attestation(check, outcome.passed, content=content, detail=detail))
         return outcome
@@ -294,9 +294,9 @@ def _find_attested_snapshot(version: Version, snapshot: Snapshot, digest: str) -
 
 def _find_same_content(version: Version, content: str, below: int) -> Snapshot | None:
     """Return the latest earlier snapshot with this content that passed expectations."""
-    timeline = version.state.snapshot_history
+    history = version.state.snapshot_history
     for number in range(below - 1, max(below - 1 - _MAX_ENTRIES, 0), -1):
-        row = timeline.get_row(number)
+        row = history.get_row(number)
         if row.content == content:
             return (
                 version.snapshot(number) if has_check(version, row.passed, EXPECTATIONS) else None

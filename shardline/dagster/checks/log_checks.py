@@ -207,10 +207,10 @@ def _format_warning(added: int, before: list[int]) -> str:
 
 def _list_appended_rows(version: Version, number: int) -> list[int]:
     """Return the rows of earlier appends, latest first."""
-    timeline = version.state.snapshot_history
+    history = version.state.snapshot_history
     counts: list[int] = []
     for earlier in range(number - 1, max(number - 1 - _MAX_ENTRIES, 0), -1):
-        row = timeline.get_row(earlier)
+        row = history.get_row(earlier)
         if row.rejected:
             continue
         entry = version.log.entry(row.entry)

@@ -114,11 +114,11 @@ class _PreviewPage:
 
 def _draw_rows(page: _PreviewPage, version: Version, snapshot: Snapshot) -> None:
 
-    timeline = version.state.snapshot_history
-    last = min(snapshot.number, len(timeline))
+    history = version.state.snapshot_history
+    last = min(snapshot.number, len(history))
     first = max(last - _SNAPSHOTS, 0)
-    rows: list[int] = timeline.column("records")[first:last].tolist()
-    rejected: list[bool] = (timeline.column("rejected")[first:last] > 0).tolist()
+    rows: list[int] = history.column("records")[first:last].tolist()
+    rejected: list[bool] = (history.column("rejected")[first:last] > 0).tolist()
     if len(rows) < 2:
         return
     rejected_numbers = [

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from shardline.lineage.audit.audit_report import Severity
-    from shardline.lineage.check_results import CheckOutcome
+    from shardline.lineage.check_results import CheckStatus
     from shardline.provenance.feature_origin import FeatureChange
 
 _MAX_TEXT = 300
@@ -40,7 +40,7 @@ class PageCheckResult:
     """
 
     check: str
-    result: CheckOutcome
+    result: CheckStatus
     shards: int = 0
     required: bool = False
     detail: str = ""

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardline.errors import FieldsError, InvalidArgumentError, SchemaMismatchError
+from shardline.errors import InvalidArgumentError, SchemaMismatchError, UDFError
 from shardline.hints import Hint, Option
 from shardline.schema.arrow_types import schema_of
 from shardline.schema.predicate import Predicate, get_scalar_feature
@@ -244,13 +244,13 @@ class _UdfMatcher:
         result = self._bound.compute(batch, every=False)
         ((_, column),) = result.columns
         if result.reasons or column.bad or column.array.null_count:
-            raise FieldsError(
+            raise UDFError(
                 f"where: {self._label} has no answer for some records, nothing was erased",
                 code="invalid-filter-result",
             ) from result.error
         answers = np.asarray(column.array)
         if not np.isin(answers, (0, 1)).all():
-            raise FieldsError(
+            raise UDFError(
                 f"where: {self._label} returned a number other than 0 and 1, nothing was erased",
                 code="invalid-filter-result",
                 hint=Hint.of("return 1 for a record to erase and 0 for others"),
