@@ -57,11 +57,11 @@ def _print_shards(sign: str, shards: Sequence[Shard], *, every: bool) -> None:
 
 def print_schema_changes(diff: SnapshotDiff) -> None:
     """Print the changed features of two snapshots."""
-    if not diff.fields.changes:
+    if not diff.schema_diff.changes:
         click.echo("features: unchanged")
         return
     click.echo("features:")
-    for line in diff.fields.lines():
+    for line in diff.schema_diff.lines():
         click.echo(f"  {escape_text(line)}")
 
 

@@ -159,7 +159,7 @@ def _serialize_plan(plan: TransformPlan) -> dict[str, Any]:
         "new": not plan.into.exists,
         "source": serialize_snapshot(plan.source),
         "mode": plan.mode,
-        "fields": serialize_schema_diff(_get_schema_diff(plan)),
+        "schema_diff": serialize_schema_diff(_get_schema_diff(plan)),
         "schema": plan.schema.to_dict(),
         "compute_shards": plan.compute,
         "reuse_shards": plan.reuse,
@@ -198,7 +198,7 @@ def _serialize_report(
     return {
         **payload,
         "mode": plan.mode,
-        "fields": serialize_schema_diff(_get_schema_diff(plan)),
+        "schema_diff": serialize_schema_diff(_get_schema_diff(plan)),
         "quarantine": {**payload["quarantine"], "files": files},
     }
 
@@ -406,7 +406,7 @@ class _FileTransform:
             "ok": True,
             "dry_run": True,
             "output": str(self.output),
-            "fields": serialize_schema_diff(_compare_schemas(transform)),
+            "schema_diff": serialize_schema_diff(_compare_schemas(transform)),
             "schema": transform.after.to_dict(),
             "records": records,
             "read_bytes": path.stat().st_size,
@@ -431,7 +431,7 @@ class _FileTransform:
             "ok": True,
             "dry_run": False,
             "output": str(report.file),
-            "fields": serialize_schema_diff(_compare_schemas(transform)),
+            "schema_diff": serialize_schema_diff(_compare_schemas(transform)),
             "schema": transform.after.to_dict(),
             "records": report.records,
             "bytes": report.bytes,

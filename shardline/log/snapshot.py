@@ -86,7 +86,7 @@ class SnapshotDiff(Report):
     removed: tuple[Shard, ...]
     records: int
     bytes: int
-    fields: SchemaDiff
+    schema_diff: SchemaDiff
 
 
 def diff(old: StoredSnapshot, new: StoredSnapshot) -> SnapshotDiff:

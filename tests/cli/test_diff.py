@@ -54,7 +54,7 @@ def test_json_tells_both_snapshots_and_every_shard(tmp_path: Path) -> None:
     assert (result.code, result.err) == (0, "")
     told = result.json
     assert set(told) == {
-        "ok", "old", "new", "added", "removed", "records", "bytes", "fields",
+        "ok", "old", "new", "added", "removed", "records", "bytes", "schema_diff",
     }  # fmt: skip
     old = version.snapshot(1)
     assert told["old"] == {
@@ -72,7 +72,7 @@ def test_json_tells_both_snapshots_and_every_shard(tmp_path: Path) -> None:
     assert (told["new"]["snapshot"], told["records"], told["bytes"]) == (2, 3, SIZE)
     assert [shard["name"] for shard in told["added"]] == [shard_name("two")]
     assert told["removed"] == []
-    assert told["fields"] == {"classification": "same", "changes": []}
+    assert told["schema_diff"] == {"classification": "same", "changes": []}
 
 
 def test_snapshots_go_by_number_tag_time_and_name(tmp_path: Path) -> None:
@@ -115,7 +115,9 @@ def test_two_versions_differ_in_their_fields_too(tmp_path: Path) -> None:
     assert "feature 'x': " in result.out
     assert "feature 'na\\x1bme': added" in result.out
     assert "\x1b" not in result.out
-    fields = on(tmp_path, "diff", f"{NAME}@latest", "digits/v2@latest", "--json").json["fields"]
+    fields = on(tmp_path, "diff", f"{NAME}@latest", "digits/v2@latest", "--json").json[
+        "schema_diff"
+    ]
     assert fields["classification"] == "migration"
     assert {change["feature"] for change in fields["changes"]} == {"x", "na\x1bme"}
 

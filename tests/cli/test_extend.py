@@ -110,7 +110,7 @@ def test_a_module_is_found_in_the_current_folder_and_json_tells_all(tmp_path: Pa
         "ok": True, "dry_run": False, "version": "digits/v2", "mode": "rewrite", "created": True,
         "records": 3, "reused_shards": 0, "published": True,
     }  # fmt: skip
-    assert [(one["feature"], one["what"]) for one in told["fields"]["changes"]] == [
+    assert [(one["feature"], one["what"]) for one in told["schema_diff"]["changes"]] == [
         ("double", "added"),
         ("half", "added"),
     ]

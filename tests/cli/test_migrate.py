@@ -110,7 +110,7 @@ def test_a_default_is_given_where_a_feature_is_missing_and_json_tells_it(tmp_pat
     assert (result.code, told["ok"], told["published"], told["created"]) == (0, True, True, True)
     (step,) = told["steps"]
     assert "'age'" in step
-    assert told["fields"]["changes"][0]["new"] == "required"
+    assert told["schema_diff"]["changes"][0]["new"] == "required"
     assert contents(root)["age"] == [30, 18]
     again = on(root, "migrate", NAME, "--into", "v2", "--default", "age=18", "--json").json
     assert (again["ok"], again["snapshot"], again["reused_shards"]) == (True, None, 1)
