@@ -52,7 +52,7 @@ def trace_source_row(index: LogIndex, entry: Entry, shard: Shard, inside: int) -
         )
     try:
         receipt = index.receipt(entry.label, shard)
-        if receipt.counts(shard.records):
+        if receipt.is_countable(shard.records):
             row = int(map_records_to_rows(receipt.first, receipt.refused, np.array([inside]))[0])
         else:
             (row,) = index.row_map(entry.label, shard, 1).find(inside)
@@ -201,7 +201,7 @@ def _map_transformed_up(index: LogIndex, entry: Entry, shard: Shard, inside: int
         remark = _get_missing_fields_remark(index, entry, shard, inside)
         return RecordOrigin((_get_snapshot_record(listing, old, inside),), remark)
     receipt = index.receipt(entry.label, shard)
-    if not receipt.counts(shard.records):
+    if not receipt.is_countable(shard.records):
         raise TraceGapError(
             f"the receipt of {shard.name} does not cover all its records", code="receipt-mismatch"
         )

@@ -301,4 +301,4 @@ def _needs_row_map(shard: AuditedShard, entry: Entry, receipt: Receipt | None) -
     if entry.operation == "repair":
         return entry.read(RepairParameters).is_salvage
     is_from_source = entry.operation == "append" and shard.shard.source is not None
-    return is_from_source and receipt is not None and not receipt.counts(shard.shard.records)
+    return is_from_source and receipt is not None and not receipt.is_countable(shard.shard.records)
