@@ -193,7 +193,7 @@ class _RunState:
 
     def reason(self) -> BaseException:
         """Return the first error, or CancelledError if no task failed."""
-        return self._first or CancelledError("cancelled, nothing was committed")
+        return self._first or CancelledError("cancelled")
 
 
 class _TaskContext:

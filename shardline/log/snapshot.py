@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from shardline.errors import InvalidTypeError
+from shardline.log.model import Totals
 from shardline.report import Report
 from shardline.schema.comparison import compare
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
     from shardline.canonical_json import Json
-    from shardline.log.model import Checks, Shard, Totals
+    from shardline.log.model import Checks, Shard
     from shardline.schema.comparison import SchemaDiff
     from shardline.schema.schema import Schema
     from shardline.storage import Store
@@ -58,6 +59,11 @@ class StoredSnapshot:
     def shards(self) -> tuple[Shard, ...]:
         """Shards, in order."""
         return self.list_shards()
+
+    def with_shards(self, shards: Iterable[Shard]) -> Self:
+        """Return the snapshot with only these shards, and their totals."""
+        shards = tuple(shards)
+        return replace(self, list_shards=lambda: shards, totals=Totals.of(shards))
 
     def __str__(self) -> str:
         return f"{self.version}@{self.number}"

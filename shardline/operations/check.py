@@ -118,7 +118,7 @@ def check_version(
         intervals += _list_missing_or_truncated(version, target, intervals)
     shards = tuple(interval.shard for interval in intervals)
     validate_not_tombstoned(version.state, shards, f"cannot check snapshot {target.number}: ")
-    stacks = list_stacks(replace(target, list_shards=lambda: shards))
+    stacks = list_stacks(target.with_shards(shards))
     checker = _ShardChecker(version, SCHEMA in required, limits, progress)
     sizes = [get_joinable_bytes(shard) for shard in shards]
     groups = [stacks[group] for group in group_small_tasks(sizes)]

@@ -30,8 +30,8 @@ from shardline.operations.erasure.erase_plan import (
     plan_late_erase,
     sort_bases_first,
 )
-from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
 from shardline.operations.erasure.quarantine import remove_lines
+from shardline.operations.erasure.remove_rows import RemoveRowsTask, make_shard_without_rows
 from shardline.operations.partial_commit import format_entry_label, report_partial_commit
 from shardline.provenance.dependencies import release_erased_pins
 from shardline.provenance.log_index import ERASE
@@ -272,7 +272,7 @@ class _EraseRun:
         version = self._get_version(erasure)
         tasks = [self._make_task(version, shard_erasure) for shard_erasure in erasure.shards]
         receipts = make_fresh_shards(
-            version, tasks, make_erased_shard, self.executor, self.progress
+            version, tasks, make_shard_without_rows, self.executor, self.progress
         )
         for old, receipt in zip(erasure.shards, receipts, strict=True):
             shard = receipt.shard
@@ -293,15 +293,15 @@ class _EraseRun:
         features = tuple(self.plan.features)
         return EraseParameters(erasure=self.erasure, features=features, request=self.request)
 
-    def _make_task(self, version: StoredVersion, erasure: ShardErasure) -> EraseTask:
+    def _make_task(self, version: StoredVersion, erasure: ShardErasure) -> RemoveRowsTask:
         shard = erasure.shard
         base = self._find_base(erasure)
         snapshot = version.latest()
         records: Records = open_shard_file(snapshot, shard)
         if shard.base is not None and base is None:
-            (records,) = list_records(replace(snapshot, list_shards=lambda: (shard,)))
+            (records,) = list_records(snapshot.with_shards([shard]))
         target = (version.store, version.log.dataset, version.log.version)
-        return EraseTask(*target, shard, records, erasure.rows, base, self.limits)
+        return RemoveRowsTask(*target, shard, records, erasure.rows, base, self.limits)
 
     def _find_base(self, erasure: ShardErasure) -> Base | None:
         """Return the base without the same rows; None if the head of its owner has none."""

@@ -18,7 +18,7 @@ from shardline.log.append_change import Replacement
 from shardline.log.model import ROWS
 from shardline.log.parameters import RepairParameters
 from shardline.operations.derive import make_fresh_shards
-from shardline.operations.erasure.erase_task import EraseTask, make_erased_shard
+from shardline.operations.erasure.remove_rows import RemoveRowsTask, make_shard_without_rows
 from shardline.provenance.log_index import DatasetHistory, LogIndex, VersionHistory
 from shardline.provenance.related_rows import list_mappings, spread_rows
 from shardline.provenance.shard_mapping import MappedRows
@@ -77,7 +77,7 @@ def build_exchange(
         for name, rows in removed_rows.items()
         if name not in cut
     ]
-    receipts = make_fresh_shards(version, tasks, make_erased_shard, executor, progress)
+    receipts = make_fresh_shards(version, tasks, make_shard_without_rows, executor, progress)
     cut |= dict(_validate_written(version, tasks, receipts))
     sidecars = {name: digest for receipt in receipts for name, digest in receipt.sidecars.items()}
     return Replacement([known.key for known in replaced], cut, positions, sidecars)
@@ -153,11 +153,13 @@ class _SalvagedMapping:
         )
 
 
-def _build_task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits) -> EraseTask:
+def _build_task(
+    version: StoredVersion, shard: Shard, rows: IntArray, limits: Limits
+) -> RemoveRowsTask:
     """Return the task to rewrite a shard without some rows."""
     log = version.log
     records = open_shard_file(version.latest(), shard)
-    return EraseTask(
+    return RemoveRowsTask(
         version.store,
         log.dataset,
         log.version,
@@ -171,7 +173,7 @@ def _build_task(version: StoredVersion, shard: Shard, rows: IntArray, limits: Li
 
 
 def _validate_written(
-    version: StoredVersion, tasks: Sequence[EraseTask], receipts: Sequence[Receipt]
+    version: StoredVersion, tasks: Sequence[RemoveRowsTask], receipts: Sequence[Receipt]
 ) -> Iterator[tuple[str, Shard]]:
     """Yield the new shards by old name. Raises LogError if a shard differs from the plan."""
     for task, receipt in zip(tasks, receipts, strict=True):

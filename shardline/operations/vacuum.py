@@ -334,11 +334,11 @@ def _delete(
 ) -> None:
     def delete_file(file: VacuumCandidate) -> VacuumCandidate:
         path = run.store.local_path(file.name) if file.reason == _ABANDONED else None
-        if path is not None and is_abandoned(path) is not None:
-            # Deleted under its lock: a live writer may just have created the file.
-            if remove_abandoned(str(path)):
-                run.deleted.append(file.name)
-        else:
+        # Deleted under its lock: a live writer may just have created the file.
+        removed = None if path is None else remove_abandoned(str(path))
+        if removed:
+            run.deleted.append(file.name)
+        elif removed is None:
             with _record_deletion(run.deleted, file.name):
                 run.store.delete(file.name)
         return file

@@ -10,7 +10,7 @@ from shardline.arguments import list_items
 from shardline.errors import CorruptFileError, Fault
 from shardline.execution.threads import divide_workers, run_tasks
 from shardline.report import Report, to_json_value
-from shardline.tfrecord.examples import _example_faults, validate_examples
+from shardline.tfrecord.examples import find_example_faults, validate_examples
 from shardline.tfrecord.parallel import map_blocks
 from shardline.tfrecord.reader import DEFAULT_LIMITS, Corruption, Limits, RecordFile
 from shardline.tfrecord.record_block import RecordBlock
@@ -114,7 +114,7 @@ def _find_every_fault(
         elif isinstance(event, RecordBlock):
             records += len(event.starts)
             if examples:
-                faults.extend(_example_faults(event))
+                faults.extend(find_example_faults(event))
         if progress is not None:
             progress(file.stream.position)
     return records, faults

@@ -32,29 +32,29 @@ if TYPE_CHECKING:
 
 
 def get_recreate_command(entry: Entry) -> Command:
-    """Return the command that makes a derived version follow its inputs."""
-    return Command(get_recreate_words(entry))
+    """Return the command that updates a derived version from its inputs."""
+    return Command(list_recreate_arguments(entry))
 
 
-def get_recreate_words(entry: Entry) -> tuple[str, ...]:
-    """Return the arguments of that command.
+def list_recreate_arguments(entry: Entry) -> tuple[str, ...]:
+    """Return the arguments of the command that updates a derived version from its inputs.
 
     Values to fill in are in capitals: an entry lacks default values, and the location of a function
     without a code version.
     """
     try:
-        words = list(_WORDS[entry.operation](entry))
+        arguments = list(_ARGUMENTS[entry.operation](entry))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        words = [*(one.label for one in entry.inputs), "--into", entry.label]
-    return entry.operation, *words
+        arguments = [*(source.label for source in entry.inputs), "--into", entry.label]
+    return entry.operation, *arguments
 
 
 def get_recreate_arguments(version: StoredVersion) -> tuple[str, ...] | None:
-    """Return the arguments that make a version follow its inputs; None if the log lacks some."""
+    """Return the arguments that update a version from its inputs; None if the log lacks some."""
     entry = find_deriving_entry(version, version.state.snapshot)
-    words = () if entry is None else get_recreate_words(entry)
-    known = not any(word == UNKNOWN_FUNCTION or word.endswith("=VALUE") for word in words)
-    return words if words and known else None
+    arguments = () if entry is None else list_recreate_arguments(entry)
+    is_known = not any(text == UNKNOWN_FUNCTION or text.endswith("=VALUE") for text in arguments)
+    return arguments if arguments and is_known else None
 
 
 def find_deriving_entry(version: StoredVersion, snapshot: int) -> Entry | None:
@@ -71,38 +71,37 @@ def find_deriving_entry(version: StoredVersion, snapshot: int) -> Entry | None:
 def get_recreate_hint(store: Store, name: str, snapshot: int, lost: str = "") -> Hint:
     """Return how to derive a version again; with `lost`, without that object.
 
-    If its newest snapshot does without that object already, the hint releases the old snapshot.
+    If its latest snapshot does not need that object, the hint releases the old snapshot.
     """
     try:
         version = StoredVersion(store, name)
-        if lost and (other := get_release_hint(version, snapshot, {lost})):
-            return other
+        if lost and (hint := get_release_hint(version, snapshot, {lost})):
+            return hint
         entry = find_deriving_entry(version, snapshot)
-        before = [] if entry is None else list(_iter_input_commands(store, entry, lost))
+        commands = [] if entry is None else list(_iter_input_commands(store, entry, lost))
     except (ShardlineError, ValueError):
-        entry, before = None, []
+        entry, commands = None, []
     if entry is None:
         return Hint.of(f"derive {name} again as it was derived")
-    commands = Hint.join(
-        " and then ", (Hint.of(one) for one in (*before, get_recreate_command(entry)))
-    )
-    return Hint.of("derive it again, which writes only what is new: run ", commands)
+    hints = [Hint.of(command) for command in (*commands, get_recreate_command(entry))]
+    joined = Hint.join(" and then ", hints)
+    return Hint.of("derive it again, which writes only what is new: run ", joined)
 
 
 def _iter_input_commands(store: Store, entry: Entry, lost: str) -> Iterator[Command]:
-    """Yield the commands for those inputs that are read from the lost object themselves."""
-    for told in dict.fromkeys(one.label for one in entry.inputs) if lost else ():
-        version = StoredVersion(store, told)
-        newest = version.latest()
-        if any(get_shard_object(one) == lost for one in list_dependency_layers(newest)):
-            made = find_deriving_entry(version, newest.number)
-            if made is not None:
-                yield from _iter_input_commands(store, made, lost)
-                yield get_recreate_command(made)
+    """Yield the commands for inputs that are read from the lost object themselves."""
+    for name in dict.fromkeys(source.label for source in entry.inputs) if lost else ():
+        version = StoredVersion(store, name)
+        latest = version.latest()
+        if any(get_shard_object(layer) == lost for layer in list_dependency_layers(latest)):
+            deriving = find_deriving_entry(version, latest.number)
+            if deriving is not None:
+                yield from _iter_input_commands(store, deriving, lost)
+                yield get_recreate_command(deriving)
 
 
-def _format_input(entry: Entry, place: int) -> str:
-    return entry.inputs[place].label
+def _format_input(entry: Entry, index: int) -> str:
+    return entry.inputs[index].label
 
 
 def _format_output(entry: Entry) -> tuple[str, str]:
@@ -163,7 +162,7 @@ def _list_rebuild_arguments(entry: Entry) -> Iterator[str]:
     yield from (_format_input(entry, 0), *_format_output(entry))
 
 
-_WORDS = {
+_ARGUMENTS = {
     "extend": _list_extend_arguments,
     "combine": _list_combine_arguments,
     "migrate": _list_migrate_arguments,
@@ -176,16 +175,16 @@ def get_release_hint(version: StoredVersion, snapshot: int, lost: Collection[str
 
     No command recreates them for the old snapshot, but the latest one may not need them.
     """
-    newest = version.latest()
-    if snapshot >= newest.number or _needs_lost_shard(newest, lost):
+    latest = version.latest()
+    if snapshot >= latest.number or _needs_lost_shard(latest, lost):
         return None
     old = f"{version.name}@{snapshot}"
     hint = Hint.of(
-        f"put the committed file back to read all of {old}, or use {newest}, which does not need it"
+        f"restore the committed file to read all of {old}, or use {latest}, which does not need it"
     )
-    if not newest.published:
-        hint = Hint.of(hint, "; to publish that, run ", Command.of("check", str(newest)))
-    commands = [Hint.of(command) for command in _iter_release_commands(version, snapshot, newest)]
+    if not latest.published:
+        hint = Hint.of(hint, "; to publish that, run ", Command.of("check", str(latest)))
+    commands = [Hint.of(command) for command in _iter_release_commands(version, snapshot, latest)]
     if not commands:
         return hint
     return Hint.of(hint, f"; to release {old}, run ", Hint.join(" and ", commands))
@@ -193,28 +192,27 @@ def get_release_hint(version: StoredVersion, snapshot: int, lost: Collection[str
 
 def _needs_lost_shard(snapshot: StoredSnapshot, lost: Collection[str]) -> bool:
     own = (snapshot.shard_name(shard) for shard in snapshot.shards)
-    return any(
-        one in lost for one in (*own, *map(get_shard_object, list_dependency_layers(snapshot)))
-    )
+    others = map(get_shard_object, list_dependency_layers(snapshot))
+    return not set(lost).isdisjoint((*own, *others))
 
 
 def _iter_release_commands(
-    version: StoredVersion, snapshot: int, newest: StoredSnapshot
+    version: StoredVersion, snapshot: int, latest: StoredSnapshot
 ) -> Iterator[Command]:
     """Yield the commands that move or remove what retains a snapshot."""
-    for tag, hold in sorted(version.state.tags.items()):
-        if hold.snapshot == snapshot:
-            yield Command.of("tag", str(newest), tag)
-    for one in list_consumers(version):
-        if one.snapshot == snapshot:
-            run = ("--run", one.run) if one.run else ()
-            of = f"{version.name}@{snapshot}"
-            yield Command.of("consumers", of, "--release", one.name, *run)
+    for tag, ref in sorted(version.state.tags.items()):
+        if ref.snapshot == snapshot:
+            yield Command.of("tag", str(latest), tag)
+    for consumer in list_consumers(version):
+        if consumer.snapshot == snapshot:
+            run = ("--run", consumer.run) if consumer.run else ()
+            reference = f"{version.name}@{snapshot}"
+            yield Command.of("consumers", reference, "--release", consumer.name, *run)
 
 
 def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
     """Return how to combine the same pairs in another version, with row maps."""
-    left, right = (f"{one.label}@{one.snapshot}" for one in entry.inputs)
+    left, right = (f"{source.label}@{source.snapshot}" for source in entry.inputs)
     parameters = entry.read(CombineParameters)
     if list_stored_udfs(parameters):
         return Hint.of(
@@ -235,8 +233,8 @@ def get_recombine_hint(index: LogIndex, entry: Entry) -> Hint:
 
 def _choose_unused_name(index: LogIndex, version: str) -> str:
     """Return the name of a version that does not exist."""
-    there, count = set(index.list_folders()), 1
-    while (name := f"{version}anew{count if count > 1 else ''}") in there:
+    names, count = set(index.list_folders()), 1
+    while (name := f"{version}anew{count if count > 1 else ''}") in names:
         count += 1
     return name
 
@@ -244,14 +242,14 @@ def _choose_unused_name(index: LogIndex, version: str) -> str:
 def get_repair_command(version: StoredVersion, damaged: Iterable[Shard]) -> Command | None:
     """Return the command that recreates corrupt shards of the latest snapshot, if known.
 
-    What derived one leaves the others as they are, if the log says which are damaged.
+    Deriving a version again leaves its intact shards unchanged.
     """
     try:
         if any(is_derived(version, shard) for shard in damaged):
-            made = find_deriving_entry(version, version.state.snapshot)
-            return None if made is None else get_recreate_command(made)
+            deriving = find_deriving_entry(version, version.state.snapshot)
+            return None if deriving is None else get_recreate_command(deriving)
     except ShardlineError:
-        return None  # the log reports its own problem
+        return None  # A check of the log reports it.
     return Command.of("repair", version.name)
 
 
@@ -264,7 +262,7 @@ def list_corrupt_shards(version: StoredVersion) -> list[Shard]:
 
 
 def is_derived(version: StoredVersion, shard: Shard) -> bool:
-    """Return True for a shard that a function or rule derived, neither copied nor appended."""
+    """Return True for a shard that extend, migrate or combine derived."""
     if shard.base is not None or shard.virtual:
         return True
     return find_added_shard(version, shard)[0].operation in DERIVING_OPERATIONS

@@ -1,7 +1,7 @@
 """Consumers: readers of a snapshot, such as training jobs.
 
-A consumer is an entry in the log of the version that it read, and a pin: vacuum retains the
-snapshot until the consumer is released. The log keeps released consumers, so it shows who saw a
+A consumer is an entry in the log of the version that it reads, and a pin: vacuum retains the
+snapshot until the consumer is released. The log keeps released consumers, so it shows who read a
 record.
 """
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CONSUME, RELEASE = "consume", "release"
 CONSUMER_PREFIX = "consumer "
-"""How the pin of a consumer begins."""
+"""Prefix of the pin of a consumer."""
 _MAX_WORD = 80
 _PIN = re.compile(rf"{CONSUMER_PREFIX}(?P<name>\S+)(?: (?P<run>\S+))? on (?P<snapshot>\d+)")
 
@@ -37,7 +37,7 @@ class Consumer:
     """A reader of a snapshot: its name, run and commit.
 
     `since` and `released` are the times of registration and release. They are None if the log was
-    not read, and `released` is None while the snapshot is held.
+    not read, and `released` is None while the snapshot is retained.
     """
 
     version: str
@@ -49,20 +49,20 @@ class Consumer:
     released: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a name, run or commit that would not be read back as it is."""
-        for what, told in (("name", self.name), ("run", self.run), ("commit", self.commit)):
-            if not isinstance(told, str):
-                raise InvalidTypeError(f"{what}: expected text, got {type(told).__name__}")
-            fits = told.isprintable() and not any(map(str.isspace, told)) and len(told) <= _MAX_WORD
-            if not fits or not (told or what != "name"):
+        """Raise InvalidNameError for a name, run or commit that a pin cannot contain."""
+        for label, text in (("name", self.name), ("run", self.run), ("commit", self.commit)):
+            if not isinstance(text, str):
+                raise InvalidTypeError(f"{label}: expected text, got {type(text).__name__}")
+            is_word = text.isprintable() and not any(map(str.isspace, text))
+            if not is_word or len(text) > _MAX_WORD or not (text or label != "name"):
                 raise InvalidNameError(
-                    f"invalid {what} of a consumer {told[:_MAX_WORD]!r}: expected 1 to "
+                    f"invalid {label} of a consumer {text[:_MAX_WORD]!r}: expected 1 to "
                     f"{_MAX_WORD} printable characters without spaces"
                 )
 
     @property
     def pin(self) -> str:
-        """Name of the pin that holds the snapshot."""
+        """Name of the pin that retains the snapshot."""
         run = f" {self.run}" if self.run else ""
         return f"{CONSUMER_PREFIX}{self.name}{run} on {self.snapshot}"
 
@@ -87,7 +87,7 @@ class SetConsumer:
     released: bool = False
 
     def rebase(self, state: State) -> EntryDraft | None:
-        """Keep both, as a pin does."""
+        """Return the entry that sets or releases the pin; None if nothing changes."""
         consumer = self.consumer
         parameters = ConsumerParameters(
             name=consumer.name, run=consumer.run, commit=consumer.commit
@@ -119,60 +119,63 @@ def register(
 def release(
     version: StoredVersion, name: str, *, run: str | None = None, snapshot: int | None = None
 ) -> list[Consumer]:
-    """Release what a consumer holds: of one run and one snapshot, if given, or everything."""
+    """Release the snapshots of a consumer, optionally of a single run or snapshot."""
     version.refresh()
-    held = [
-        one
-        for one in list_consumers(version)
-        if one.name == name and run in (None, one.run) and snapshot in (None, one.snapshot)
+    consumers = list_consumers(version)
+    matches = [
+        consumer
+        for consumer in consumers
+        if consumer.name == name
+        and run in (None, consumer.run)
+        and snapshot in (None, consumer.snapshot)
     ]
-    if not held:
-        known = ", ".join(dict.fromkeys(one.name for one in list_consumers(version))) or "none"
-        run_told = f" (run {run!r})" if run is not None else ""
+    if not matches:
+        known = ", ".join(dict.fromkeys(consumer.name for consumer in consumers)) or "none"
+        run_label = f" (run {run!r})" if run is not None else ""
         on = f"@{snapshot}" if snapshot is not None else ""
         raise SnapshotNotFoundError(
-            f"{version.name}{on}: unknown consumer {name!r}{run_told} (known: {known})",
+            f"{version.name}{on}: unknown consumer {name!r}{run_label} (known: {known})",
             code="consumer-not-found",
             version=version.name,
             snapshot=snapshot,
         )
-    for one in held:
-        version.commit(SetConsumer(one, released=True))
-    return held
+    for consumer in matches:
+        version.commit(SetConsumer(consumer, released=True))
+    return matches
 
 
 def list_consumers(version: StoredVersion) -> list[Consumer]:
-    """Return the consumers that hold snapshots of a version, without reading log entries."""
-    holds = sorted(version.state.pins.items())
-    found = [_parse_consumer(version.name, name, hold) for name, hold in holds]
-    return sorted((one for one in found if one), key=_get_consumer_order)
+    """Return the registered consumers of a version, without reading log entries."""
+    refs = sorted(version.state.pins.items())
+    consumers = [_parse_consumer(version.name, name, ref) for name, ref in refs]
+    return sorted(filter(None, consumers), key=_get_consumer_order)
 
 
-def _parse_consumer(version: str, pin: str, hold: Ref) -> Consumer | None:
-    told = _PIN.fullmatch(pin)
-    if told is None or hold.snapshot is None:
+def _parse_consumer(version: str, pin: str, ref: Ref) -> Consumer | None:
+    match = _PIN.fullmatch(pin)
+    if match is None or ref.snapshot is None:
         return None
     try:
-        return Consumer(version, hold.snapshot, told["name"], told["run"] or "", hold.reason)
-    except InvalidNameError:  # a pin that someone else set
+        return Consumer(version, ref.snapshot, match["name"], match["run"] or "", ref.reason)
+    except InvalidNameError:  # A user set the pin.
         return None
 
 
 def list_all_consumers(version: str, entries: Iterable[Entry]) -> list[Consumer]:
-    """Return everyone who ever registered, by all entries of a log."""
-    found: dict[str, Consumer] = {}
+    """Return all consumers that ever registered, by the entries of a log."""
+    consumers: dict[str, Consumer] = {}
     for entry in entries:
         if entry.pin is None or entry.operation not in (CONSUME, RELEASE):
             continue
         if entry.pin.snapshot is None:
-            known = found.get(entry.pin.name)
+            known = consumers.get(entry.pin.name)
             if known is not None:
-                found[entry.pin.name] = replace(known, released=entry.time)
-        elif (told := _parse_consumer(version, entry.pin.name, entry.pin)) is not None:
-            before = found.get(entry.pin.name)
+                consumers[entry.pin.name] = replace(known, released=entry.time)
+        elif (consumer := _parse_consumer(version, entry.pin.name, entry.pin)) is not None:
+            before = consumers.get(entry.pin.name)
             since = before.since if before is not None else entry.time
-            found[entry.pin.name] = replace(told, since=since)
-    return sorted(found.values(), key=_get_consumer_order)
+            consumers[entry.pin.name] = replace(consumer, since=since)
+    return sorted(consumers.values(), key=_get_consumer_order)
 
 
 def select_consumers(
@@ -180,15 +183,15 @@ def select_consumers(
 ) -> list[Consumer]:
     """Return the consumers whose snapshot contains one of these shards.
 
-    A rebuild moves a record to another shard: `shardline trace` lists them.
+    A rebuild moves records to other shards, which `shardline trace` follows.
     """
-    wanted = set(shards)
-    holding = {
+    names = set(shards)
+    snapshots = {
         number
-        for number in {one.snapshot for one in consumers}
-        if any(shard.name in wanted for shard in version.snapshot(number).shards)
+        for number in {consumer.snapshot for consumer in consumers}
+        if any(shard.name in names for shard in version.snapshot(number).shards)
     }
-    return [one for one in consumers if one.snapshot in holding]
+    return [consumer for consumer in consumers if consumer.snapshot in snapshots]
 
 
 def _get_consumer_order(consumer: Consumer) -> tuple[int, str, str]:

@@ -43,20 +43,20 @@ def list_dependents(
     """
     store = version.store
     folder = f"{version.log.dataset}/shards"
-    stands_on = _DependentSearch(
+    search = _DependentSearch(
         version.name,
         frozenset(f"{folder}/{name}" for name in replaced),
         frozenset(f"{folder}/{name}" for name in changed),
     )
-    found: dict[str, tuple[Entry, Dependent]] = {}
+    dependents: dict[str, tuple[Entry, Dependent]] = {}
     for name in find_all_versions(store):
         try:
-            told = stands_on.follower(StoredVersion(store, name))
+            dependent = search.find(StoredVersion(store, name))
         except (ShardlineError, ValueError):
             continue
-        if told is not None:
-            found[name] = told
-    return [found[name][1] for name in _sort_by_dependency(found)]
+        if dependent is not None:
+            dependents[name] = dependent
+    return [dependents[name][1] for name in _sort_by_dependency(dependents)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _DependentSearch:
     replaced: frozenset[str]
     changed: frozenset[str]
 
-    def follower(self, version: StoredVersion) -> tuple[Entry, Dependent] | None:
+    def find(self, version: StoredVersion) -> tuple[Entry, Dependent] | None:
         """Return a version as a dependent, with its deriving entry; None if it is independent."""
         if not version.exists or not version.state.snapshot or version.name == self.origin:
             return None
@@ -75,9 +75,9 @@ class _DependentSearch:
         entry = find_deriving_entry(version, snapshot.number)
         if entry is None:
             return None
-        below = list_dependency_layers(snapshot)
-        reads = any(get_shard_object(one) in self.replaced for one in below)
-        if not reads and (below or not self._is_copied(version, snapshot)):
+        layers = list_dependency_layers(snapshot)
+        reads = any(get_shard_object(layer) in self.replaced for layer in layers)
+        if not reads and (layers or not self._is_copied(version, snapshot)):
             return None
         return entry, Dependent(str(snapshot), reads, get_recreate_command(entry))
 
@@ -86,35 +86,39 @@ class _DependentSearch:
         seen: dict[tuple[str, int], set[str]] = {}
         for shard in snapshot.shards if self.changed else ():
             entry, first = find_added_shard(version, shard)
-            places = [one.shard.name for one in entry.added]
-            base = entry.bases[places.index(first.name)] if entry.bases else None
-            for told in entry.inputs:
-                key = told.label, told.snapshot
+            names = [added.shard.name for added in entry.added]
+            base = entry.bases[names.index(first.name)] if entry.bases else None
+            for source in entry.inputs:
+                key = source.label, source.snapshot
                 if key not in seen:
-                    seen[key] = self._touched(StoredVersion(version.store, key[0]).snapshot(key[1]))
+                    seen[key] = self._list_changed(
+                        StoredVersion(version.store, key[0]).snapshot(key[1])
+                    )
                 if base in seen[key] or (base is None and seen[key]):
                     return True
         return False
 
-    def _touched(self, snapshot: StoredSnapshot) -> set[str]:
+    def _list_changed(self, snapshot: StoredSnapshot) -> set[str]:
         """Return the shards of a snapshot that are changed or read from changed ones."""
         return {
             stack.top.shard.name
             for stack in list_stacks(snapshot)
             if any(
-                get_shard_object(one) in self.changed
-                for one in (stack.top, *list_dependency_layers(snapshot, [stack]))
+                get_shard_object(layer) in self.changed
+                for layer in (stack.top, *list_dependency_layers(snapshot, [stack]))
             )
         }
 
 
-def _sort_by_dependency(found: dict[str, tuple[Entry, Dependent]]) -> Iterator[str]:
+def _sort_by_dependency(dependents: dict[str, tuple[Entry, Dependent]]) -> Iterator[str]:
     """Yield each version after its inputs."""
-    left = dict.fromkeys(found)
-    while left:
+    pending = dict.fromkeys(dependents)
+    while pending:
         ready = [
-            name for name in left if not any(one.label in left for one in found[name][0].inputs)
+            name
+            for name in pending
+            if not any(source.label in pending for source in dependents[name][0].inputs)
         ]
-        for name in ready or list(left):
-            del left[name]
+        for name in ready or list(pending):
+            del pending[name]
             yield name

@@ -1,4 +1,4 @@
-"""Wording of a log entry, for `shardline log`, the report page and the dataset card."""
+"""Text of a log entry, for `shardline log`, the report page and the dataset card."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _SHOWN = 6
 def _format_derivation(entry: Entry) -> Iterator[str]:
     """Format as `extended by double, length: 1 shard computed, 100 reused`."""
     parameters = entry.read(DerivedParameters)
-    what = {
+    label = {
         "extend": _format_extension,
         "migrate": _format_migration,
         "combine": _format_combination,
     }[entry.operation](entry)
     computed, reused = parameters.computed or 0, parameters.reused or 0
     recovered = f", {parameters.recovered:,} left by a run before" if parameters.recovered else ""
-    yield f"{what}: {format_count(computed, 'shard')} computed, {reused:,} reused{recovered}"
-    added = {one.shard.name for one in entry.added}
-    removed = [name for name in entry.removed if name not in added]
+    yield f"{label}: {format_count(computed, 'shard')} computed, {reused:,} reused{recovered}"
+    names = {added.shard.name for added in entry.added}
+    removed = [name for name in entry.removed if name not in names]
     if removed:
         yield f"-{format_count(len(removed), 'shard')}"
 
@@ -110,16 +110,16 @@ _CONSUMER_OPERATIONS = frozenset({"consume", "release"})
 
 def format_entry(entry: Entry, *, with_operation: bool = False) -> str:
     """Format what an entry did, such as `+3 shards, 12,000 records`."""
-    told = "; ".join(_format_parts(entry)) or "nothing"
+    text = "; ".join(_format_parts(entry)) or "nothing"
     if with_operation and entry.operation not in _NAMED_OPERATIONS:
-        return f"{escape_text(entry.operation)}: {told}"
-    return told
+        return f"{escape_text(entry.operation)}: {text}"
+    return text
 
 
-def format_commit_info(maker: CommitInfo) -> str:
-    """Return the run that made an entry, or else the host."""
-    run = maker.run if len(maker.run) <= 2 * _SHOWN_RUN else f"{maker.run[:_SHOWN_RUN]}…"
-    return f"run {escape_text(run)}" if run else escape_text(maker.host)
+def format_commit_info(info: CommitInfo) -> str:
+    """Return the run that committed an entry, or else the host."""
+    run = info.run if len(info.run) <= 2 * _SHOWN_RUN else f"{info.run[:_SHOWN_RUN]}…"
+    return f"run {escape_text(run)}" if run else escape_text(info.host)
 
 
 def format_required_checks(entry: Entry) -> str:
@@ -131,12 +131,12 @@ def format_required_checks(entry: Entry) -> str:
 def _format_parts(entry: Entry) -> Iterator[str]:
     if entry.schema is not None:
         features = entry.schema.features
-        what = (
+        records = (
             format_count(len(features), "feature")
             if features
             else f"{entry.schema.payload} records"
         )
-        yield f"created: {what}, publishing needs {format_required_checks(entry)}"
+        yield f"created: {records}, publishing needs {format_required_checks(entry)}"
     elif entry.checks is not None:
         yield f"publishing now needs {format_required_checks(entry)}"
     data = list(_format_data(entry))
@@ -166,16 +166,16 @@ def _format_parts(entry: Entry) -> Iterator[str]:
 
 
 def _format_refs(entry: Entry) -> Iterator[str]:
-    for what, hold in (("tag", entry.tag), ("pin", entry.pin)):
-        if hold is not None:
-            name = escape_text(hold.name)
-            reason = f" ({_shorten(escape_text(hold.reason))})" if hold.reason else ""
-            end = "deleted" if hold.snapshot is None else f"→ {hold.snapshot}"
-            yield f"{what} {name} {end}{reason}"
+    for kind, ref in (("tag", entry.tag), ("pin", entry.pin)):
+        if ref is not None:
+            name = escape_text(ref.name)
+            reason = f" ({_shorten(escape_text(ref.reason))})" if ref.reason else ""
+            end = "deleted" if ref.snapshot is None else f"→ {ref.snapshot}"
+            yield f"{kind} {name} {end}{reason}"
 
 
 def _format_consumer(entry: Entry) -> str:
-    """Return who starts or stops to read a snapshot."""
+    """Return the registered or released consumer."""
     consumer = entry.read(ConsumerParameters)
     about = [f"run {consumer.run}"] if consumer.run else []
     about += [f"commit {consumer.commit}"] if consumer.commit else []
@@ -212,7 +212,7 @@ def _format_replacement(entry: Entry) -> str:
 
 
 def _format_data(entry: Entry) -> Iterator[str]:
-    records = format_count(sum(one.shard.records for one in entry.added), "record")
+    records = format_count(sum(added.shard.records for added in entry.added), "record")
     if entry.operation == "repair" and entry.removed:
         yield from _format_repair(entry)
     elif entry.operation in DERIVING_OPERATIONS:
@@ -233,7 +233,7 @@ def _format_data(entry: Entry) -> Iterator[str]:
     if quarantined:
         yield f"{format_count(quarantined, 'row')} in quarantine"
     if entry.inputs:
-        names = [f"{one.label}@{one.snapshot}" for one in entry.inputs]
+        names = [f"{source.label}@{source.snapshot}" for source in entry.inputs]
         alone = " and itself" if len(set(names)) < len(names) else ""
         yield f"from {escape_text(format_list(dict.fromkeys(names)))}{alone}"
 
@@ -255,13 +255,13 @@ def _format_erasure(entry: Entry) -> Iterator[str]:
 def _format_repair(entry: Entry) -> Iterator[str]:
     """Return how a shard was recreated, and what was lost."""
     parameters = entry.read(RepairParameters)
-    how = {
+    result = {
         "inputs": "made anew of the shards it was rebuilt from",
         "source": "made anew of its source",
         "copies": "made anew of what was rebuilt from it",
         "salvage": "kept what was intact" if entry.added else "nothing was left",
     }.get(parameters.method, "made anew")
-    yield f"{escape_text(_shorten(entry.removed[0], _SHOWN_SHARD))}: {how}"
+    yield f"{escape_text(_shorten(entry.removed[0], _SHOWN_SHARD))}: {result}"
     if parameters.lost_records > 0:
         yield f"{format_count(parameters.lost_records, 'record')} lost"
 
@@ -269,13 +269,12 @@ def _format_repair(entry: Entry) -> Iterator[str]:
 def _format_attestations(entry: Entry) -> Iterator[str]:
     """Format as `integrity, schema passed on 3 shards`; equal results are one part."""
     passed: dict[str, list[str]] = {}
-    for told in _list_check_results(entry):
-        if told.passed:
-            passed.setdefault(_format_attested_shards(entry, told), []).append(
-                escape_text(told.check)
-            )
-    for about, checks in passed.items():
-        yield f"{', '.join(checks)} passed on {about}"
+    for result in _list_check_results(entry):
+        if result.passed:
+            subject = _format_attested_shards(entry, result)
+            passed.setdefault(subject, []).append(escape_text(result.check))
+    for subject, checks in passed.items():
+        yield f"{', '.join(checks)} passed on {subject}"
     failures = _format_failures(entry)
     if failures:
         yield failures
@@ -283,7 +282,7 @@ def _format_attestations(entry: Entry) -> Iterator[str]:
 
 def _format_failures(entry: Entry) -> str:
     """Return the first failure, and the number of others."""
-    failed = [told for told in _list_check_results(entry) if not told.passed]
+    failed = [result for result in _list_check_results(entry) if not result.passed]
     if not failed:
         return ""
     first = failed[0]
@@ -296,16 +295,16 @@ def _format_failures(entry: Entry) -> str:
 
 
 def _list_check_results(entry: Entry) -> list[Attestation]:
-    """Return the results of checks, without the mark that a rejection leaves."""
-    return [told for told in entry.attestations if told.check not in RESERVED_CHECKS]
+    """Return the results of checks, without the mark of a rejection."""
+    return [result for result in entry.attestations if result.check not in RESERVED_CHECKS]
 
 
-def _format_attested_shards(entry: Entry, told: Attestation) -> str:
-    if told.content is None:
-        return format_count(len(told.shards), "shard")
-    if told.content == entry.content:
+def _format_attested_shards(entry: Entry, result: Attestation) -> str:
+    if result.content is None:
+        return format_count(len(result.shards), "shard")
+    if result.content == entry.content:
         return f"snapshot {entry.snapshot}"
-    return f"the snapshot with content {told.content[:12]}…"
+    return f"the snapshot with content {result.content[:12]}…"
 
 
 def _shorten(text: str, most: int = _MAX_DETAIL) -> str:

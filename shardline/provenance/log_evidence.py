@@ -1,9 +1,9 @@
-"""Evidence that logs are complete: what the logs of a root say about each other.
+"""Evidence that logs are complete: references between the logs of a root.
 
-Vacuum relies on a log for what nobody needs. A log that was moved away, or an older copy of it,
-says too little: every later shard looks as if it had never been committed. Other logs remember. An
-entry names the snapshots that it read, an overlay its base, a pin the version that holds it, and a
-checkpoint the entry at which it was written. All of these must exist before vacuum deletes.
+Vacuum trusts a log to list all shards in use. If a log is missing or an older copy, later shards
+look as if they were never committed. Other logs show that: an entry names the snapshots that it
+read, an overlay its base, a pin its holder, and a checkpoint its entry. All of these must exist
+before vacuum deletes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from shardline.log.state import State
     from shardline.storage import Store
 
-_PUT_BACK = "put the log back from a copy of the root, then run again"
+_RESTORE_HINT = "restore the log from a copy of the root, then run again"
 
 
 @dataclass(frozen=True, slots=True)
 class MissingEvidence:
-    """Something that a log lacks, and the log that names it."""
+    """An entry, snapshot or shard that a log lacks, and the log that refers to it."""
 
     version: str
     problem: str
@@ -44,7 +44,7 @@ class MissingEvidence:
     snapshot: int | None = None
     entry: int | None = None
     shard: str | None = None
-    hint: Hint = field(default=Hint.of(_PUT_BACK), compare=False)
+    hint: Hint = field(default=Hint.of(_RESTORE_HINT), compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -56,7 +56,7 @@ class MissingEvidence:
 
 @dataclass(slots=True)
 class _LogRecord:
-    """One log, each entry read once: its end, and what it says about other logs."""
+    """The end of a log and its references to other logs, each entry read once."""
 
     log: Log
     number: int = 0
@@ -69,52 +69,56 @@ class _LogRecord:
 
     def follow(self) -> None:
         """Read new entries. Raises IncompleteLogError if a log ends before what is listed."""
-        implied = list(self._implied())
+        implied = list(self._iter_implied_entries())
         try:
             for entry in self.log.entries(self.number + 1):
-                self._take(entry)
+                self._add(entry)
         except CorruptLogError as error:
             if error.kind != "missing-entry":
                 raise
-            raise make_incomplete_log_error([self._without(error.entry, "a later entry")]) from None
-        lacking = [self._without(number, by) for number, by in implied if number > self.number]
-        if lacking:
-            raise make_incomplete_log_error(lacking)
+            missing = [self._make_missing_entry(error.entry, "a later entry")]
+            raise make_incomplete_log_error(missing) from None
+        missing = [
+            self._make_missing_entry(number, by) for number, by in implied if number > self.number
+        ]
+        if missing:
+            raise make_incomplete_log_error(missing)
 
-    def _implied(self) -> Iterator[tuple[int, str]]:
+    def _iter_implied_entries(self) -> Iterator[tuple[int, str]]:
         """Yield the entries that listed files imply. Listing comes before reading."""
         for file in self.log.store.list(self.log.folder):
             leaf = file.name.rpartition("/")[2]
-            if found := ENTRY_NAME.fullmatch(leaf):
-                self.times.note_stored(int(found[1]), file.modified)
-                yield int(found[1]), leaf
-            elif found := CHECKPOINT_NAME.fullmatch(leaf):
-                yield int(found[1]), leaf
+            if match := ENTRY_NAME.fullmatch(leaf):
+                self.times.note_stored(int(match[1]), file.modified)
+                yield int(match[1]), leaf
+            elif match := CHECKPOINT_NAME.fullmatch(leaf):
+                yield int(match[1]), leaf
         if hinted := self.log.read_hint():
             yield hinted, "newest-checkpoint.json"
 
-    def _without(self, number: int, by: str) -> MissingEvidence:
+    def _make_missing_entry(self, number: int, by: str) -> MissingEvidence:
         entry = min(number, self.number + 1)
         return MissingEvidence(
             self.log.label,
             f"entry {entry} is missing",
             f"{by} of {self.log.label}",
             entry=entry,
-            hint=Hint.of(_PUT_BACK, "; a checkpoint that is wrong can be deleted"),
+            hint=Hint.of(_RESTORE_HINT, "; an invalid checkpoint can be deleted"),
         )
 
-    def _take(self, entry: Entry) -> None:
+    def _add(self, entry: Entry) -> None:
         if entry.previous != self.digest:
-            what = f"it does not follow entry {self.number} as that is here"
-            raise CorruptLogError(self.log.label, entry.number, what, "broken-chain")
+            problem = f"it does not follow entry {self.number}"
+            raise CorruptLogError(self.log.label, entry.number, problem, "broken-chain")
         self.number, self.digest = entry.number, entry.digest
         self.times.take(entry)
         if entry.changes_data:
             self.snapshots[entry.snapshot] = entry.digest
-        for told in entry.inputs:
-            self.inputs.setdefault(told, entry.number)
-        bases = [one.shard.base.name for one in entry.added if one.shard.base is not None]
-        # With inputs, what the shards are made of is in the snapshots that these name.
+        for source in entry.inputs:
+            self.inputs.setdefault(source, entry.number)
+        shards = (added.shard for added in entry.added)
+        bases = [shard.base.name for shard in shards if shard.base is not None]
+        # The bases of an entry with inputs are shards of these snapshots.
         for name in (*bases, *(() if entry.inputs else entry.bases)):
             if not name.startswith(f"{self.log.version}."):
                 self.shards.setdefault(name, entry.number)
@@ -124,7 +128,7 @@ class _LogRecord:
 
 
 class LogEvidence:
-    """All logs of a root, read for what the vacuum of a dataset must know before it deletes."""
+    """All logs of a root, to validate before a vacuum of a dataset."""
 
     def __init__(self, store: Store, dataset: str) -> None:
         self._store = store
@@ -151,56 +155,62 @@ class LogEvidence:
         return None if record is None else record.times.column(state, now, erased=erased)
 
     def validate(self, owners: Collection[str]) -> None:
-        """Raise IncompleteLogError if a log that vacuum relies on lacks what others name.
+        """Raise IncompleteLogError if a log that vacuum relies on lacks what others refer to.
 
         `owners` are the versions of the dataset that have files.
         """
-        missing = list(dict.fromkeys(self._missing(owners)))
+        missing = list(dict.fromkeys(self._iter_missing(owners)))
         if missing:
             raise make_incomplete_log_error(missing)
 
-    def _missing(self, owners: Collection[str]) -> Iterator[MissingEvidence]:
-        believed = {f"{self._dataset}/{owner}" for owner in owners}
-        holders = self._holders()
+    def _iter_missing(self, owners: Collection[str]) -> Iterator[MissingEvidence]:
+        trusted = {f"{self._dataset}/{owner}" for owner in owners}
+        holders = self._list_holders()
         for name, record in self._logs.items():
-            for told, number in record.inputs.items():
-                if told.label in believed | holders:
-                    yield from self._input(told, f"{name} entry {number}")
+            for source, number in record.inputs.items():
+                if source.label in trusted | holders:
+                    yield from self._iter_missing_input(source, f"{name} entry {number}")
             known: dict[str, State] = {}
             for shard, number in record.shards.items():
                 owner = f"{record.log.dataset}/{shard.split('.', 1)[0]}"
-                if owner in believed | holders:
-                    yield from self._shard(owner, shard, f"{name} entry {number}", known)
+                if owner in trusted | holders:
+                    yield from self._iter_missing_shard(
+                        owner, shard, f"{name} entry {number}", known
+                    )
             for pin in sorted(record.pins):
                 holder = parse_pin_holder(pin)
-                needed = holder in believed or name in believed | holders
+                needed = holder in trusted or name in trusted | holders
                 if holder is not None and needed and not self.has_log(holder):
                     yield _make_missing_holder(name, pin, holder)
 
-    def _holders(self) -> set[str]:
+    def _list_holders(self) -> set[str]:
         """Return the versions whose pins retain shards of the dataset, directly or not."""
-        found: set[str] = set()
-        left = [name for name in self._logs if name.startswith(f"{self._dataset}/")]
-        while left:
-            record = self._logs.get(left.pop())
+        known: set[str] = set()
+        pending = [name for name in self._logs if name.startswith(f"{self._dataset}/")]
+        while pending:
+            record = self._logs.get(pending.pop())
             holders = set() if record is None else set(map(parse_pin_holder, record.pins))
-            new = {one for one in holders if one is not None} - found
-            found |= new
-            left += new
-        return found
+            new = {holder for holder in holders if holder is not None} - known
+            known |= new
+            pending += new
+        return known
 
-    def _input(self, told: Input, by: str) -> Iterator[MissingEvidence]:
-        if not self.has_log(told.label):
-            yield MissingEvidence(told.label, "its log is missing", by, told.snapshot)
+    def _iter_missing_input(self, source: Input, by: str) -> Iterator[MissingEvidence]:
+        if not self.has_log(source.label):
+            yield MissingEvidence(source.label, "its log is missing", by, source.snapshot)
             return
-        snapshots = self._logs[told.label].snapshots
-        if told.snapshot not in snapshots:
+        snapshots = self._logs[source.label].snapshots
+        if source.snapshot not in snapshots:
             last = max(snapshots, default=0)
-            yield MissingEvidence(told.label, f"its log ends at snapshot {last}", by, told.snapshot)
-        elif snapshots[told.snapshot] != told.entry:
-            yield MissingEvidence(told.label, "its log has another entry there", by, told.snapshot)
+            yield MissingEvidence(
+                source.label, f"its log ends at snapshot {last}", by, source.snapshot
+            )
+        elif snapshots[source.snapshot] != source.entry:
+            yield MissingEvidence(
+                source.label, "its log has another entry there", by, source.snapshot
+            )
 
-    def _shard(
+    def _iter_missing_shard(
         self, owner: str, shard: str, by: str, known: dict[str, State]
     ) -> Iterator[MissingEvidence]:
         if not self.has_log(owner):
@@ -219,8 +229,8 @@ def _make_missing_holder(name: str, pin: str, holder: str) -> MissingEvidence:
         "its log is missing",
         f"pin {pin!r} of {name}",
         hint=Hint.of(
-            f"{_PUT_BACK}; if {holder} was never committed, derive it again or release the pin: "
-            f"`{release}`"
+            f"{_RESTORE_HINT}; if {holder} was never committed, derive it again or release the "
+            f"pin: `{release}`"
         ),
     )
 
@@ -228,11 +238,11 @@ def _make_missing_holder(name: str, pin: str, holder: str) -> MissingEvidence:
 def make_incomplete_log_error(missing: list[MissingEvidence]) -> IncompleteLogError:
     """Build the error to raise for what logs lack."""
     first = missing[0]
-    what = f"snapshot {first.snapshot}" if first.snapshot else first.shard or "it"
+    subject = f"snapshot {first.snapshot}" if first.snapshot else first.shard or "it"
     more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
     return IncompleteLogError(
-        f"{first.version}: {first.problem}, but {first.by} implies {what}{more}",
-        tuple(one.to_dict() for one in missing),
+        f"{first.version}: {first.problem}, but {first.by} implies {subject}{more}",
+        tuple(evidence.to_dict() for evidence in missing),
         hint=first.hint,
         version=first.version,
         snapshot=first.snapshot,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from shardline.errors import CorruptFileError, ShardlineError
 from shardline.hints import Command, Hint
 from shardline.log.version import StoredVersion
-from shardline.provenance.commands import get_recreate_hint, get_release_hint
+from shardline.provenance.commands import get_recreate_hint, get_release_hint, get_repair_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,8 +84,6 @@ def locate_error(
 
 def get_shard_hint(store: Store, snapshot: str, owner: str, shard: Shard) -> Hint | None:
     """Return the hint for a snapshot whose own shard is unusable."""
-    from shardline.provenance.commands import get_repair_command  # noqa: PLC0415 - it builds on us
-
     version, number = StoredVersion(store, owner), split_snapshot(snapshot)[1]
     try:
         if not _is_in_newest(store, owner, shard):

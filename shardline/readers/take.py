@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,8 +36,7 @@ def take(
     ends = np.cumsum([shard.records for shard in snapshot.shards], dtype=np.int64)
     owners = np.searchsorted(ends, unique_numbers, "right")
     hit = np.unique(owners).tolist()
-    shards = tuple(snapshot.shards[index] for index in hit)
-    part = replace(snapshot, list_shards=lambda: shards)
+    part = snapshot.with_shards(snapshot.shards[index] for index in hit)
     batches = BatchBuilder(features)
     batches_read = []
     for index, records in zip(hit, list_records(part, features), strict=True):

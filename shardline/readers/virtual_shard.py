@@ -48,7 +48,7 @@ _BATCH_BYTES = 1024 * 1024
 
 @dataclass(frozen=True)
 class VirtualShard:
-    """Pairs of the plan at `name` in the store, with only their `wanted` features.
+    """Pairs of the plan at `name` in the store, with only their features in `keys`.
 
     `snapshot` is the label of the snapshot that is read.
     """

@@ -20,13 +20,13 @@ Shape: TypeAlias = tuple[int | None, ...]
 Only the first dimension may be None.
 """
 StoredShape: TypeAlias = Annotated[Shape, Converter(list, list, lambda sizes, _: tuple(sizes))]
-"""Shape in JSON. The class that has it validates it with `checked`."""
+"""Shape in JSON. The class that has it validates it with `validate_shape`."""
 
 
 def validate_shape(
     subject: str, shape: Iterable[int | None], *, feature: str | None = None
 ) -> Shape:
-    """Return the shape of `what` as a tuple. Raises SchemaMismatchError if it is invalid."""
+    """Return the shape of `subject` as a tuple. Raises SchemaMismatchError if it is invalid."""
     list_items(shape, f"the shape of {subject}")
     dimensions = tuple(shape)
     for index, size in enumerate(dimensions):

@@ -62,7 +62,7 @@ _OBJECT_NAME = re.compile(rf"{_PART}(?:/{_PART})*", re.ASCII)
 def validate_name(name: object, kind: str) -> str:
     """Return a valid name of a dataset, version or tag. Raises InvalidNameError otherwise.
 
-    `what` is the kind of name. A version must not have the name of another folder of the dataset.
+    `kind` is the kind of name. A version must not have the name of another folder of the dataset.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidNameError(

@@ -66,12 +66,15 @@ def is_abandoned(path: Path) -> bool | None:
         return abandoned
 
 
-def remove_abandoned(name: str, folder: int | None = None) -> bool:
-    """Delete a temporary file, or a folder of such files, unless a live writer has it."""
+def remove_abandoned(name: str, folder: int | None = None) -> bool | None:
+    """Delete a temporary file, or a folder of such files, unless a live writer has it.
+
+    Returns None if it is unknown whether a live writer has it.
+    """
     with _locked(name, folder) as abandoned:
         if abandoned:
             _remove(name, folder)
-        return bool(abandoned)
+        return abandoned
 
 
 @contextmanager

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 def validate_examples(source: Source, block: RecordBlock) -> None:
     """Raise CorruptFileError for the first payload of a block that is not an Example."""
-    for fault in _example_faults(block):
+    for fault in find_example_faults(block):
         raise CorruptFileError.of(str(source), fault)
 
 
-def _example_faults(block: RecordBlock) -> Iterator[Fault]:
+def find_example_faults(block: RecordBlock) -> Iterator[Fault]:
     """Yield the faults of payloads that are not Examples."""
     first = 0
     while first < len(block.starts):

@@ -148,7 +148,6 @@ def test_busy_tasks_stop_soon_after_someone_asks(workers: int) -> None:
     cancellation.cancel()
     thread.join(SOON)
     assert [type(error) for error in errors] == [CancelledError]
-    assert "nothing was committed" in str(errors[0])
 
 
 def test_an_engine_that_was_asked_to_stop_begins_nothing() -> None:

@@ -15,7 +15,7 @@ from shardline.log.parameters import CombineParameters
 from shardline.operations.combine import combine
 from shardline.operations.combine_files import combine_files
 from shardline.pairing.combine_spec import CombineSpec, list_arguments, list_stored_udfs
-from shardline.provenance.commands import get_recreate_words
+from shardline.provenance.commands import list_recreate_arguments
 from shardline.provenance.log_index import LogIndex
 from shardline.provenance.row_mapping import SourceRow
 from tests.errors import raises
@@ -94,7 +94,7 @@ def test_predicate_is_stored_and_repeated_by_command(tmp_path: Path) -> None:
     assert stored["identity"] == {"predicate": "a in [1, 2]"}
     assert list_stored_udfs(entry.read(CombineParameters)) == []
     assert ("--where", "a in [1, 2]") in list(list_arguments(entry.parameters))
-    assert "a in [1, 2]" in get_recreate_words(entry)
+    assert "a in [1, 2]" in list_recreate_arguments(entry)
     spec = CombineSpec.from_entry(entry.parameters, lambda _: [])
     assert spec.get_rule("") == entry.parameters["rule"]
     assert sums(into) == [(1, 0), (1, 1), (1, 2)]

@@ -87,7 +87,7 @@ def draft(
 
     The suite is a JSON file for Great Expectations, with one expectation per line. The check
     'expectations' of Dagster requires it before it publishes a snapshot. Needs the packages of
-    'shardline[dagster]'.
+    'shardline[platform]'.
     """
     try:
         from shardline.dagster.expectations.sample import MAX_ROWS, take_sample
@@ -96,7 +96,7 @@ def draft(
     except ModuleNotFoundError as error:
         raise PackageMissingError(
             f"draft needs the package {error.name}",
-            hint=Hint.of("run `pip install 'shardline[dagster]'`"),
+            hint=Hint.of("run `pip install 'shardline[platform]'`"),
         ) from error
     from shardline.storage.durable_file import DurableFile
 

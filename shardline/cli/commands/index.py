@@ -33,7 +33,7 @@ Examples:
   shardline head train.tfrecord --skip 5000000 -n 1
 \b
 In Python:
-  with shardline.IndexedFile("train.tfrecord") as file:
+  with shardline.files.IndexedFile("train.tfrecord") as file:
       payload = file[5_000_000]""",
 )
 @files_argument

@@ -17,7 +17,7 @@ the name of another feature is left out.
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardline.errors import InvalidArgumentError
-from shardline.log.model import Shard, Totals
+from shardline.log.model import Shard
 from shardline.log.snapshot import StoredSnapshot
 from shardline.readers.arrow import to_arrow
 from shardline.readers.records import Records, list_records
@@ -271,7 +271,7 @@ def restrict_snapshot(snapshot: StoredSnapshot, shards: Collection[Shard]) -> St
             version=snapshot.version,
             snapshot=snapshot.number,
         )
-    return replace(snapshot, list_shards=lambda: shards_left, totals=Totals.of(shards_left))
+    return snapshot.with_shards(shards_left)
 
 
 def create_empty_batch(features: Sequence[Feature]) -> pa.RecordBatch:

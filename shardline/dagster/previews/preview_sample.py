@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -175,8 +175,8 @@ def select_shards(
     """Return some shards, evenly spread, as readers of these features or of whole records."""
     full = [shard for shard in shards if shard.records]
     positions = np.linspace(0, len(full) - 1, min(MAX_SHARDS, len(full))).round().astype(int)
-    chosen = tuple(full[index] for index in positions.tolist())
-    return list_records(replace(snapshot, list_shards=lambda: chosen), features)
+    chosen = snapshot.with_shards(full[index] for index in positions.tolist())
+    return list_records(chosen, features)
 
 
 def read_record_sizes(records: Records) -> "IntArray":

@@ -78,7 +78,7 @@ def combined_version(
     """Declare a version with the pairs of the published records of `left` and `right`.
 
     The version follows both and computes only the pairs of new shards. With `limit` or `sample`,
-    all pairs are computed each time. `shardline.combine` describes the pairs and their features.
+    all pairs are computed each time. `Version.combine` describes the pairs and their features.
 
     Args:
         name: The new version.
@@ -90,7 +90,7 @@ def combined_version(
         target_bytes: Size of a shard, as a number or as text such as "128MB".
         budget_bytes: Limit of the bytes to write, as a number or as text.
         compression: "none" or "gzip" for the shards.
-        **options: The options of the pairs, see `shardline.combine`, and those of all factories,
+        **options: The options of the pairs, see `Version.combine`, and those of all factories,
             see `VersionOptions`.
 
     Returns:

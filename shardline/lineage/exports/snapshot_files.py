@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,12 +67,7 @@ def _iter_paired_files(snapshot: StoredSnapshot, shard: Shard) -> Iterator[Snaps
     plan = PairPlan.read(snapshot.store, snapshot.shard_name(shard), shard)
     for source, span in plan.sides:
         side = StoredVersion(snapshot.store, source.label).snapshot(source.snapshot)
-        yield from _iter_files(select_shards(side, side.shards[slice(*span)]))
-
-
-def select_shards(snapshot: StoredSnapshot, shards: tuple[Shard, ...]) -> StoredSnapshot:
-    """Return the snapshot with these shards only."""
-    return replace(snapshot, list_shards=lambda: shards)
+        yield from _iter_files(side.with_shards(side.shards[slice(*span)]))
 
 
 def get_relative_path(folder: Path | None, store: Store, name: str) -> str:
@@ -144,7 +139,7 @@ def _iter_removed_pairs(
         version = StoredVersion(snapshot.store, source.label)
         if version.exists:
             side = version.snapshot(source.snapshot)
-            yield from _iter_removed_shards(index, select_shards(side, side.shards[slice(*span)]))
+            yield from _iter_removed_shards(index, side.with_shards(side.shards[slice(*span)]))
 
 
 def validate_files_exist(snapshot: StoredSnapshot) -> None:

@@ -142,7 +142,7 @@ def _list_records(
     version: VersionHistory, shards: Sequence[Shard], features: Sequence[Feature]
 ) -> list[tuple[Shard, Records]]:
     """Return the records of shards; an old overlay that does not fit its base is read alone."""
-    part = replace(version.version.latest(), list_shards=lambda: tuple(shards))
+    part = version.version.latest().with_shards(shards)
     try:
         return list(zip(shards, list_records(part, features), strict=True))
     except UnreadableSnapshotError:

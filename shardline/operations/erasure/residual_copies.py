@@ -12,7 +12,7 @@ import numpy as np
 from shardline.errors import ShardlineError
 from shardline.log.model import DERIVING_OPERATIONS
 from shardline.log.parameters import RejectParameters
-from shardline.provenance.commands import get_recreate_words
+from shardline.provenance.commands import list_recreate_arguments
 from shardline.provenance.log_index import ERASE
 from shardline.provenance.pins import parse_pin_holder
 from shardline.provenance.record_ancestry import (
@@ -163,7 +163,7 @@ def _get_recreate_command(
         if not set(shards).isdisjoint(added.shard.name for added in entry.added)
     ]
     for entry in matches[-1:]:
-        yield get_recreate_words(entry)
+        yield list_recreate_arguments(entry)
 
 
 _UNSEARCHABLE_ROWS = "it has quarantined rows that cannot be searched"

@@ -33,7 +33,7 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EraseTask:
+class RemoveRowsTask:
     """A shard to rewrite without some rows.
 
     An overlay needs a `base` without the same rows. If there is none, the rewritten shard has the
@@ -51,7 +51,10 @@ class EraseTask:
     attempt: int = 0
     kind: str = "erase"
 
-    step = "erasing"
+    @property
+    def step(self) -> str:
+        """Progress step of the operation."""
+        return "erasing" if self.kind == "erase" else "replacing"
 
     @property
     def label(self) -> str:
@@ -73,7 +76,7 @@ class EraseTask:
             self.store,
             self.dataset,
             self.version,
-            make_erase_identity(self.shard, collapse_rows(self.rows), self.base, self.kind),
+            _make_identity(self.shard, collapse_rows(self.rows), self.base, self.kind),
             compression,
             self.shard.source,
             self.records.path,
@@ -81,12 +84,12 @@ class EraseTask:
             base=self.base,
         )
 
-    def at(self, attempt: int) -> EraseTask:
+    def at(self, attempt: int) -> RemoveRowsTask:
         """Return the task for another attempt."""
         return replace(self, attempt=attempt)
 
 
-def make_erase_identity(
+def _make_identity(
     old: Shard,
     removed: Sequence[tuple[int, int]],
     base: Base | None,
@@ -110,7 +113,7 @@ def make_erase_identity(
     }
 
 
-def make_erased_shard(task: EraseTask, running: TaskContext) -> Receipt:
+def make_shard_without_rows(task: RemoveRowsTask, running: TaskContext) -> Receipt:
     """Write the shard of a task, or find it written."""
     plan = replace(task.plan, hash_in_thread=running.workers > 1)
     try:
@@ -123,7 +126,7 @@ def make_erased_shard(task: EraseTask, running: TaskContext) -> Receipt:
 class _KeptRecordsWriter:
     """Writer of the records that stay."""
 
-    task: EraseTask
+    task: RemoveRowsTask
     running: TaskContext
 
     def begin(self) -> None:
