@@ -69,12 +69,11 @@ def is_abandoned(path: Path) -> bool | None:
 def remove_abandoned(name: str, folder: int | None = None) -> bool | None:
     """Delete a temporary file, or a folder of such files, unless a live writer has it.
 
-    Returns None if it is unknown whether a live writer has it.
+    Returns None if it is unknown whether a live writer has it, or if it cannot be deleted. Most
+    callers ignore that, since a leftover is harmless.
     """
     with _locked(name, folder) as abandoned:
-        if abandoned:
-            _remove(name, folder)
-        return abandoned
+        return None if abandoned and not _remove(name, folder) else abandoned
 
 
 @contextmanager
@@ -111,13 +110,16 @@ def _lock(descriptor: int) -> bool | None:
     return True
 
 
-def _remove(name: str, folder: int | None) -> None:
-    """Delete a file or folder. Best effort, since a leftover is harmless."""
-    with contextlib.suppress(OSError):
+def _remove(name: str, folder: int | None) -> bool:
+    """Delete a file or folder, if possible."""
+    try:
         try:
             os.unlink(name, dir_fd=folder)
         except IsADirectoryError:
             shutil.rmtree(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
 
 
 def remove_stale_files(folder: int, target: str) -> None:
