@@ -165,7 +165,10 @@ def scratch_folder(purpose: str) -> Iterator[Path]:
                 remove_abandoned(entry.path)
     while True:
         path = tempfile.mkdtemp(prefix=f"{purpose}-", dir=above)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _OPEN)
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _OPEN)
+        except FileNotFoundError:
+            continue  # Another process took the new folder for a leftover.
         if claim_file(descriptor, path):
             break
         os.close(descriptor)

@@ -138,7 +138,7 @@ def test_a_dry_run_tells_the_plan_and_changes_nothing(tmp_path: Path) -> None:
     assert [told[name] for name in kept] == [True, True, "digits/v2", True, "rewrite", 2, 0, 6]
     assert (told["read_bytes"], told["write_bytes"]) == (size, size)
     lines = on(root, *command, "--mode", "rewrite").out.splitlines()
-    assert f"{size} bytes" in lines[-2]
+    assert f"{size} bytes" in lines[-3]
     packed_anew = on(root, *command, "--mode", "rewrite", "--compression", "gzip", "--json")
     assert packed_anew.json["write_bytes"] is None
     assert on(root, *command, "--json").json["write_bytes"] == 372

@@ -96,7 +96,7 @@ def test_pair_features_have_side_and_name(tmp_path: Path) -> None:
     base, into = base_of(tmp_path, (0, 2)), version_in(tmp_path, "pairs/v1")
     single = version_in(tmp_path, "digits/single")
     rebuild(base, into=single)
-    prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_", "fields": added}
+    prefixes: dict[str, Any] = {"left_prefix": "a_", "right_prefix": "b_", "udfs": added}
     combine(base, single, into, right_snapshot="latest", on_collision="prefix", **prefixes)
     assert told(tmp_path, into) == {
         "a_id": ("renamed", ["digits/v1:id"], ""),

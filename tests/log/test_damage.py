@@ -461,9 +461,9 @@ def test_another_spelling_of_an_entry_is_refused(root: Path, how: str) -> None:
 
 
 NEWER: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "a format": (lambda told: told.update(format=2), "uses format 2"),
-    "a feature": (lambda told: told.update(features=["shredding"]), "the feature 'shredding'"),
-    "features of another shape": (lambda told: told.update(features={"x": 1}), "the feature"),
+    "a format": (lambda told: told.update(format=2), "unknown format 2"),
+    "a feature": (lambda told: told.update(features=["shredding"]), "unknown feature 'shredding'"),
+    "features of another shape": (lambda told: told.update(features={"x": 1}), "unknown feature"),
     "a format and its fields": (lambda told: told.update(format=3, new={"x": [1]}), "format 3"),
 }
 

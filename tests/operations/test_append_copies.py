@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import google_crc32c
@@ -19,7 +20,7 @@ from shardline.schema.encoding import QuarantinedRow
 from shardline.schema.schema import Schema
 from shardline.sources import open_source
 from shardline.storage import open_store
-from shardline.tfrecord.hashing import Checksum, FileContent
+from shardline.tfrecord.hashing import Checksum, ContentMismatchError, FileContent
 from tests.errors import raises
 from tests.kernel.frames import framed
 from tests.operations.landings import NAME, SCHEMA, shard_bytes, stored
@@ -138,13 +139,15 @@ class OneRefused:
         return True
 
 
-def test_unexpected_content_is_written_again(
-    tmp_path: Path,
-) -> None:
+def test_unexpected_content_is_not_written(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     digest = hashlib.sha256(WITH_BAD_ONE).hexdigest()
     told = FileContent(Checksum(len(WITH_BAD_ONE), google_crc32c.value(WITH_BAD_ONE)), digest)
     plan = ShardPlan(store, "digits", "v1", {"made": "here"}, expected=told)
+    with pytest.raises(ContentMismatchError):
+        make_shard(plan, OneRefused())
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    plan = replace(plan, expected=None)
     receipt = make_shard(plan, OneRefused())
     assert receipt.shard is not None
     assert receipt.shard.name == plan.name(0)
